@@ -1,0 +1,1 @@
+//! Wiring compiler, mailboxes, wait policy, scheduler and the actors themselves.

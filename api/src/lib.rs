@@ -1,0 +1,1 @@
+//! The HTTP API: OpenAI's chat completions over the trait Generate.

@@ -1,0 +1,1 @@
+//! A device that accepts everything and computes nothing.

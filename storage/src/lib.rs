@@ -1,0 +1,1 @@
+//! GGUF files read by range through a block store.
