@@ -46,3 +46,19 @@ impl<'a> History<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Split, noise};
+
+    #[test]
+    fn a_position_finds_its_row_in_the_ring_or_in_the_band() {
+        let rows = noise(20 * 3, 1);
+        for first_position in 0..20 {
+            let split = Split::new(&rows, 3, 7, first_position, 20);
+            for position in first_position.saturating_sub(7)..20 {
+                assert_eq!(split.history().row(position), &rows[position * 3..][..3], "{position} of {first_position}");
+            }
+        }
+    }
+}

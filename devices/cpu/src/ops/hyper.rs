@@ -125,3 +125,113 @@ pub(crate) fn expand(y: &[f32], coef: &[f32], streams: &mut [f32], count: usize)
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{self, assert_close, noise, wide};
+    use super::*;
+
+    #[test]
+    fn sinkhorn_gives_the_test_vector_of_the_specification() {
+        let mut c = [1.0, 0.0, 0.0, -1.0, 0.0, 2.0, 0.0, 0.0, -1.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 1.5];
+        sinkhorn(&mut c, 4, 1e-6, 20);
+        let want = [
+            0.590966, 0.127341, 0.216924, 0.064768, 0.140143, 0.606535, 0.139833, 0.113488, 0.107931, 0.171845,
+            0.482639, 0.237584, 0.160958, 0.094278, 0.160602, 0.584160,
+        ];
+        assert_close(&c, &want, 1e-6);
+    }
+
+    #[test]
+    fn coefficients_follow_the_formula() {
+        let (s, d, eps, hc) = (4, 24, 1e-20f32, 1e-6f32);
+        let (x, u) = (noise(s * d, 1), noise(2 * s + s * s, 2));
+        let (base, scale) = (noise(2 * s + s * s, 3), [0.7f32, 1.3, 2.1]);
+        let mut coef = u.clone();
+        mix(&mut coef, &x, &base, &scale, s, eps, hc, 20);
+
+        let r = 1.0 / (wide(&x).iter().map(|v| v * v).sum::<f64>() / (s * d) as f64 + f64::from(eps)).sqrt();
+        let hc = f64::from(hc);
+        let v: Vec<f64> = (0..u.len())
+            .map(|i| {
+                let scale = scale[if i < s {
+                    0
+                } else if i < 2 * s {
+                    1
+                } else {
+                    2
+                }];
+                f64::from(u[i]) * r * f64::from(scale) + f64::from(base[i])
+            })
+            .collect();
+        let mut want: Vec<f64> = v[..s].iter().map(|&v| testing::sigmoid(v) + hc).collect();
+        want.extend(v[s..2 * s].iter().map(|&v| 2.0 * testing::sigmoid(v)));
+        let mut c = vec![vec![0.0; s]; s];
+        for j in 0..s {
+            let sum: f64 = (0..s).map(|k| v[2 * s + j * s + k].exp()).sum();
+            for k in 0..s {
+                c[j][k] = v[2 * s + j * s + k].exp() / sum + hc;
+            }
+        }
+        for step in 0..39 {
+            // Even steps normalise columns, odd ones rows.
+            let old = c.clone();
+            for j in 0..s {
+                for k in 0..s {
+                    let sum: f64 = (0..s).map(|i| if step % 2 == 0 { old[i][k] } else { old[j][i] }).sum();
+                    c[j][k] = old[j][k] / (sum + hc);
+                }
+            }
+        }
+        want.extend(c.concat());
+        assert_close(&coef, &want, 2e-6);
+    }
+
+    #[test]
+    fn the_final_mix_follows_the_formula() {
+        let (x, u, base) = (noise(4 * 16, 4), noise(4, 5), noise(4, 6));
+        let mut pre = u.clone();
+        head(&mut pre, &x, &base, &[1.7], 1e-6, 1e-6);
+        let r = 1.0 / (wide(&x).iter().map(|v| v * v).sum::<f64>() / 64.0 + 1e-6).sqrt();
+        let want: Vec<f64> = (0..4)
+            .map(|s| testing::sigmoid(f64::from(u[s]) * r * f64::from(1.7f32) + f64::from(base[s])) + 1e-6)
+            .collect();
+        assert_close(&pre, &want, 1e-6);
+    }
+
+    #[test]
+    fn collapse_weighs_streams_with_the_first_values_of_a_longer_row() {
+        let (x, coef) = (noise(4 * 21, 7), noise(24, 8));
+        let mut out = [9.0; 21];
+        collapse(&x, &coef, &mut out);
+        let want: Vec<f64> =
+            (0..21).map(|i| (0..4).map(|s| f64::from(coef[s]) * f64::from(x[s * 21 + i])).sum()).collect();
+        assert_close(&out, &want, 1e-6);
+    }
+
+    #[test]
+    fn collapse_with_the_one_hot_mix_copies_the_first_stream() {
+        let x = noise(4 * 21, 9);
+        let mut out = [9.0; 21];
+        collapse(&x, &[1.0, 0.0, 0.0, 0.0], &mut out);
+        assert_eq!(out[..], x[..21]);
+    }
+
+    #[test]
+    fn expand_sums_over_the_first_index_of_the_mix_and_reads_before_it_writes() {
+        for (s, d) in [(1, 5), (2, 16), (4, 37), (8, 48)] {
+            let (x, y, coef) = (noise(s * d, 10), noise(d, 11), noise(2 * s + s * s, 12));
+            let mut got = x.clone();
+            expand(&y, &coef, &mut got, s);
+            let (post, c) = coef[s..].split_at(s);
+            let mut want = Vec::new();
+            for k in 0..s {
+                for i in 0..d {
+                    let mixed: f64 = (0..s).map(|j| f64::from(c[j * s + k]) * f64::from(x[j * d + i])).sum();
+                    want.push(f64::from(post[k]) * f64::from(y[i]) + mixed);
+                }
+            }
+            assert_close(&got, &want, 1e-6);
+        }
+    }
+}

@@ -34,4 +34,6 @@ pub(crate) mod rope;
 pub(crate) mod route;
 pub(crate) mod select;
 pub(crate) mod swiglu;
+#[cfg(test)]
+mod testing;
 mod top;

@@ -61,3 +61,126 @@ pub(crate) fn pool(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{Split, assert_close, bits, noise};
+    use super::*;
+
+    /// Shape of one pooling operation over a sequence of `groups` groups.
+    #[derive(Clone, Copy)]
+    struct Case {
+        ratio: usize,
+        overlap: bool,
+        width: usize,
+        groups: usize,
+    }
+
+    const CASES: [Case; 5] = [
+        Case { ratio: 1, overlap: false, width: 5, groups: 4 },
+        Case { ratio: 2, overlap: false, width: 96, groups: 5 },
+        Case { ratio: 4, overlap: true, width: 130, groups: 5 },
+        Case { ratio: 4, overlap: true, width: 64, groups: 3 },
+        Case { ratio: 128, overlap: false, width: 70, groups: 2 },
+    ];
+
+    impl Case {
+        fn row_width(self) -> usize {
+            self.width * if self.overlap { 2 } else { 1 }
+        }
+
+        fn numbers(self) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
+            let n = self.groups * self.ratio * self.row_width();
+            let scores = noise(n, 2).iter().map(|v| v * 4.0).collect();
+            (noise(n, 1), scores, noise(self.ratio * self.row_width(), 3))
+        }
+
+        /// All groups, the sequence being cut into bands at `cuts`; rings as short as they may be.
+        fn pooled(self, cuts: &[usize], with_ape: bool) -> Vec<f32> {
+            let (values, scores, ape) = self.numbers();
+            let (w, len) = (self.row_width(), self.ratio * if self.overlap { 2 } else { 1 });
+            let mut out = vec![0.0; self.groups * self.width];
+            let mut bounds = vec![0];
+            bounds.extend(cuts);
+            bounds.push(self.groups * self.ratio);
+            for band in bounds.windows(2) {
+                let value = Split::new(&values, w, len, band[0], band[1]);
+                let score = Split::new(&scores, w, len, band[0], band[1]);
+                for last in (band[0]..band[1]).filter(|p| (p + 1) % self.ratio == 0) {
+                    let group = (last + 1) / self.ratio - 1;
+                    pool(
+                        &value.history(),
+                        &score.history(),
+                        with_ape.then_some(&ape),
+                        group * self.ratio,
+                        self.ratio,
+                        self.overlap,
+                        &mut out[group * self.width..][..self.width],
+                    );
+                }
+            }
+            out
+        }
+    }
+
+    #[test]
+    fn pooling_is_a_softmax_per_channel_over_the_slots_of_the_specification() {
+        for case in CASES {
+            for with_ape in [false, true] {
+                let Case { ratio, overlap, width, groups } = case;
+                let (values, scores, ape) = case.numbers();
+                let w = case.row_width();
+                let at = |v: &[f32], row: usize, column: usize| f64::from(v[row * w + column]);
+                let mut want = Vec::new();
+                for j in 0..groups {
+                    for i in 0..width {
+                        // (score, value) of every slot.
+                        let mut slots = Vec::new();
+                        let mut slot = |row: usize, place: usize, column: usize| {
+                            let ape = if with_ape { at(&ape, place, column) } else { 0.0 };
+                            slots.push((at(&scores, row, column) + ape, at(&values, row, column)));
+                        };
+                        for r in 0..ratio {
+                            if overlap && j > 0 {
+                                slot((j - 1) * ratio + r, r, i);
+                            }
+                            slot(j * ratio + r, r, if overlap { width + i } else { i });
+                        }
+                        let sum: f64 = slots.iter().map(|(s, _)| s.exp()).sum();
+                        want.push(slots.iter().map(|(s, v)| s.exp() * v).sum::<f64>() / sum);
+                    }
+                }
+                assert_close(&case.pooled(&[], with_ape), &want, 2e-6);
+            }
+        }
+    }
+
+    #[test]
+    fn a_group_of_one_token_is_its_value_unchanged() {
+        let case = CASES[0];
+        assert_eq!(bits(&case.pooled(&[], true)), bits(&case.numbers().0));
+    }
+
+    #[test]
+    fn scores_far_from_zero_do_not_overflow() {
+        let (values, scores) = (noise(4, 1), [300.0, 1000.0, -300.0, 1000.0]);
+        let (v, s) = (Split::new(&values, 2, 2, 0, 2), Split::new(&scores, 2, 2, 0, 2));
+        let mut out = [0.0; 2];
+        pool(&v.history(), &s.history(), None, 0, 2, false, &mut out);
+        assert_close(&out, &[f64::from(values[0]), (f64::from(values[1]) + f64::from(values[3])) / 2.0], 1e-6);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn bands_of_any_size_pool_to_the_same_bits(
+            case in 0..CASES.len(), cuts in prop::collection::btree_set(1usize..256, 0..12)
+        ) {
+            let case = CASES[case];
+            let cuts: Vec<usize> = cuts.into_iter().filter(|&c| c < case.groups * case.ratio).collect();
+            prop_assert_eq!(bits(&case.pooled(&cuts, true)), bits(&case.pooled(&[], true)));
+        }
+    }
+}

@@ -36,3 +36,42 @@ pub(crate) fn swiglu_weighted(gate: &mut [f32], up: &[f32], limit: f32, weight: 
         *gate = weight * activate(*gate, up, limit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{assert_close, bits, noise, sigmoid};
+    use super::*;
+
+    #[test]
+    fn the_gate_is_clamped_from_above_and_the_other_branch_from_both_sides() {
+        let gate: Vec<f32> = noise(64, 1).iter().map(|v| v * 3.0).collect();
+        let up: Vec<f32> = noise(64, 2).iter().map(|v| v * 3.0).collect();
+        for limit in [0.5f32, 10.0] {
+            let mut out = vec![0.0; 64];
+            swiglu(&gate, &up, limit, &mut out);
+            let want: Vec<f64> = gate
+                .iter()
+                .zip(&up)
+                .map(|(&g, &u)| {
+                    let (g, u, limit) = (f64::from(g), f64::from(u), f64::from(limit));
+                    let g = g.min(limit);
+                    g * sigmoid(g) * u.clamp(-limit, limit)
+                })
+                .collect();
+            assert_close(&out, &want, 1e-6);
+            let mut same = gate.clone();
+            swiglu_in_place(&mut same, &up, limit);
+            assert_eq!(bits(&same), bits(&out));
+            let mut weighted = gate.clone();
+            swiglu_weighted(&mut weighted, &up, limit, 0.25);
+            assert_eq!(bits(&weighted), bits(&out.iter().map(|v| 0.25 * v).collect::<Vec<_>>()));
+        }
+    }
+
+    #[test]
+    fn nan_is_not_hidden_by_a_clamp() {
+        let mut out = [0.0; 2];
+        swiglu(&[f32::NAN, 1.0], &[1.0, f32::NAN], 0.5, &mut out);
+        assert!(out[0].is_nan() && out[1].is_nan());
+    }
+}

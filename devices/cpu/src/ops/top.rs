@@ -38,3 +38,64 @@ pub(super) fn largest(keys: &[u32], k: usize, scratch: &mut [u32], mut chosen: i
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn largest_of(scores: &[f32], k: usize) -> Vec<usize> {
+        let keys: Vec<u32> = scores.iter().map(|&s| key(s)).collect();
+        let (mut scratch, mut chosen) = (vec![0; keys.len()], Vec::new());
+        largest(&keys, k, &mut scratch, |i| chosen.push(i));
+        chosen
+    }
+
+    #[test]
+    fn equal_scores_of_the_fixture_index_go_to_the_lowest_places() {
+        assert_eq!(largest_of(&[0.0, 1.0, 0.0, -1.0, 0.0, 2.0], 4), [0, 1, 2, 5]);
+        assert_eq!(largest_of(&[-0.0, 0.0, -0.0, 0.0], 2), [0, 1]);
+        assert_eq!(largest_of(&[3.0, 3.0, 3.0], 1), [0]);
+    }
+
+    #[test]
+    fn none_is_never_chosen_and_always_is_chosen_first() {
+        let mut chosen = Vec::new();
+        largest(&[NONE, key(f32::INFINITY), ALWAYS, NONE, NONE], 4, &mut [0; 5], |i| chosen.push(i));
+        assert_eq!(chosen, [1, 2]);
+        chosen.clear();
+        largest(&[NONE, key(f32::INFINITY), ALWAYS], 1, &mut [0; 3], |i| chosen.push(i));
+        assert_eq!(chosen, [2]);
+        chosen.clear();
+        largest(&[NONE, key(1.0), NONE], 5, &mut [0; 3], |i| chosen.push(i));
+        assert_eq!(chosen, [1]);
+    }
+
+    #[test]
+    fn keys_keep_the_order_of_scores() {
+        let ascending = [f32::NEG_INFINITY, f32::MIN, -1.0, -1e-45, 0.0, 1e-45, 1.0, f32::MAX, f32::INFINITY];
+        assert!(ascending.windows(2).all(|w| key(w[0]) < key(w[1])));
+        assert!(NONE < key(f32::NEG_INFINITY) && key(f32::INFINITY) < ALWAYS);
+        assert_eq!(key(-0.0), key(0.0));
+        assert_eq!(key(f32::NAN), key(f32::NEG_INFINITY));
+        assert_eq!(key(-f32::NAN), key(f32::NEG_INFINITY));
+    }
+
+    proptest! {
+        #[test]
+        fn the_choice_is_the_front_of_a_stable_sort(scores in prop::collection::vec(
+            prop_oneof![
+                4 => (-3i8..3).prop_map(f32::from), 4 => any::<f32>(), 1 => Just(-0.0),
+                1 => Just(f32::NAN), 1 => Just(f32::NEG_INFINITY),
+            ], 0..200), k in 0usize..210
+        ) {
+            let mut order: Vec<usize> = (0..scores.len()).collect();
+            let value = |i: usize| if scores[i].is_nan() { f32::NEG_INFINITY } else { scores[i] };
+            order.sort_by(|&a, &b| value(b).partial_cmp(&value(a)).expect("no NaN left"));
+            order.truncate(k);
+            order.sort_unstable();
+            prop_assert_eq!(largest_of(&scores, k), order);
+        }
+    }
+}
