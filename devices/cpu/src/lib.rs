@@ -1,3 +1,4 @@
 //! CPU cores as a device: quantised kernels with run-time SIMD, an asynchronous queue and a thread pool.
 
 mod ops;
+pub mod quant;
