@@ -167,9 +167,9 @@ fn symmetric(x: &[f32; 32]) -> (f32, [i8; 32]) {
         let value = x * inverse;
         // Half to even first, then one step outwards where that moved a tie inwards.
         let even = (value + ROUNDER) - ROUNDER;
-        let rest = value - even;
-        let outward = i32::from(rest == 0.5 && value > 0.0) - i32::from(rest == -0.5 && value < 0.0);
-        *q = (((even + ROUNDER).to_bits() as i32).wrapping_sub(ROUNDER.to_bits() as i32) + outward) as i8;
+        let half = 0.5f32.copysign(value);
+        let outward = if value - even == half { half + half } else { 0.0 };
+        *q = (even + outward + ROUNDER).to_bits().wrapping_sub(ROUNDER.to_bits()) as i8;
     }
     (scale, q)
 }

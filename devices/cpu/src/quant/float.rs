@@ -2,17 +2,21 @@
 
 /// IEEE half bits to f32, exact for every finite value; NaN stays NaN, with its payload.
 ///
-/// Exponent and mantissa are shifted into f32 position and the bias is corrected by one exact multiplication, which also
-/// normalises subnormals.
+/// Exponent and mantissa move to their f32 places and the bias is added. A subnormal half is first given the exponent of
+/// 2^-14, which is then subtracted, so that no subnormal f32 (slow on many cores) takes part.
 #[inline]
 pub(crate) fn f16_to_f32(bits: u16) -> f32 {
+    const BIAS: u32 = (127 - 15) << 23;
+    const SMALLEST_NORMAL: u32 = BIAS + (1 << 23);
     let magnitude = u32::from(bits & 0x7FFF) << 13;
-    let scaled = (f32::from_bits(magnitude) * f32::from_bits(239 << 23)).to_bits();
-    let special = if magnitude >= 0x7C00 << 13 { magnitude | 0x7F80_0000 } else { scaled };
-    f32::from_bits(special | u32::from(bits & 0x8000) << 16)
+    let subnormal = (f32::from_bits(magnitude + SMALLEST_NORMAL) - f32::from_bits(SMALLEST_NORMAL)).to_bits();
+    let special = magnitude | 0x7F80_0000;
+    let finite = if magnitude < 0x0400 << 13 { subnormal } else { magnitude + BIAS };
+    let result = if magnitude < 0x7C00 << 13 { finite } else { special };
+    f32::from_bits(result | u32::from(bits & 0x8000) << 16)
 }
 
-/// IEEE half at the start of `bytes`, little-endian.
+/// Little-endian IEEE half at `offset`.
 #[inline]
 pub(crate) fn f16_at(bytes: &[u8], offset: usize) -> f32 {
     f16_to_f32(u16_at(bytes, offset))

@@ -9,6 +9,8 @@
 //! - [`checkpoint`]: the forms of the published safetensors files and of Engram rows.
 //! - [`fake_quant`], [`hadamard`]: the rounding steps of the reference.
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 pub mod activation;
 pub mod checkpoint;
 pub(crate) mod codebook;
