@@ -5,7 +5,7 @@
 //! product and each output element is added up key by key, in the order of the keys.
 
 use super::history::History;
-use super::num::{axpy, dot_f32, exp};
+use super::num::{axpy, dot_f32, exp, exp_slice};
 
 /// Keys per tile: 8 rows of 512 values are 16 KiB, half of a small first-level cache.
 const TILE: usize = 8;
@@ -136,12 +136,11 @@ fn load<'t, 'a>(keys: &Keys<'a>, start: usize, n: usize, tile: &'t mut [&'a [f32
 /// f64, keys in order and the sink last.
 fn softmax_with_sink(scores: &mut [f32], sink: f32) {
     let max = scores.iter().fold(sink, |m, &z| if z > m { z } else { m });
-    let mut sum = 0.0f64;
     for z in scores.iter_mut() {
-        *z = exp(*z - max);
-        sum += f64::from(*z);
+        *z -= max;
     }
-    sum += f64::from(exp(sink - max));
+    exp_slice(scores);
+    let sum = scores.iter().fold(0.0, |sum, &e| sum + f64::from(e)) + f64::from(exp(sink - max));
     let sum = sum as f32;
     for z in scores {
         *z /= sum;
@@ -287,6 +286,15 @@ mod tests {
         // One key: without a sink it is the output, under a huge sink nothing is left.
         assert_close(&row(&keys, s.q(0), &[f32::NEG_INFINITY; HEADS]), &wide(&s.raw[..D].repeat(HEADS)), 1e-6);
         assert_eq!(row(&keys, s.q(0), &[1e30; HEADS]), vec![0.0; HEADS * D]);
+    }
+
+    #[test]
+    fn scores_far_below_zero_do_not_vanish_together() {
+        let raw = Split::new(&[1.0; 2 * D], D, WINDOW as usize, 0, 2);
+        let keys = Keys::new(raw.history(), 1, WINDOW, Compressed::Absent);
+        // Both keys score scale * -1e3 * D = -10800, as does the sink: each takes a third.
+        let sink = -1e3 * D as f32 * SCALE;
+        assert_close(&row(&keys, &[-1e3; HEADS * D], &[sink; HEADS]), &[2.0 / 3.0; HEADS * D], 1e-2);
     }
 
     #[test]

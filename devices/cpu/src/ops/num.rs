@@ -33,8 +33,12 @@ pub(super) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
-pub(super) fn silu(x: f32) -> f32 {
-    x / (1.0 + exp(-x))
+pub(super) fn exp_slice(x: &mut [f32]) {
+    x.iter_mut().for_each(|v| *v = exp(*v));
+}
+
+pub(super) fn silu_slice(x: &mut [f32]) {
+    x.iter_mut().for_each(|v| *v /= 1.0 + exp(-*v));
 }
 
 pub(super) fn softplus(x: f32) -> f32 {

@@ -1,7 +1,7 @@
 //! Compressor pooling (spec/model.md 3.6 and 3.7): one compressed group of one sequence.
 
 use super::history::History;
-use super::num::exp;
+use super::num::exp_slice;
 
 /// Channels pooled at a time; their maxima and sums live on the stack.
 const CHANNELS: usize = 64;
@@ -50,10 +50,13 @@ pub(crate) fn pool(
         for position in start..behind {
             score(position, &mut s);
             let value = &values.row(position)[column(position)..];
+            for (s, max) in s.iter_mut().zip(&max) {
+                *s -= max;
+            }
+            exp_slice(&mut s[..n]);
             for i in 0..n {
-                let e = exp(s[i] - max[i]);
-                sum[i] += e;
-                out[i] += e * value[i];
+                sum[i] += s[i];
+                out[i] += s[i] * value[i];
             }
         }
         for (out, sum) in out.iter_mut().zip(&sum) {

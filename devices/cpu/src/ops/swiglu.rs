@@ -1,40 +1,48 @@
 //! Clamped SwiGLU (spec/model.md 3.10). NaN stays NaN: the clamps are comparisons, not `min` and `max`.
 
-use super::num::silu;
+use super::num::silu_slice;
 
-/// silu(min(gate, limit)) * clamp(up, -limit, limit).
+/// min(value, limit).
 #[inline]
-fn activate(gate: f32, up: f32, limit: f32) -> f32 {
-    let gate = if gate > limit { limit } else { gate };
-    let up = if up > limit {
-        limit
-    } else if up < -limit {
-        -limit
-    } else {
-        up
-    };
-    silu(gate) * up
+fn below(value: f32, limit: f32) -> f32 {
+    if value > limit { limit } else { value }
+}
+
+/// clamp(value, -limit, limit).
+#[inline]
+fn within(value: f32, limit: f32) -> f32 {
+    let value = below(value, limit);
+    if value < -limit { -limit } else { value }
 }
 
 /// One row of `Op::SwiGlu`: `out` = silu(min(gate, limit)) * clamp(up, -limit, limit), all [F].
 pub(crate) fn swiglu(gate: &[f32], up: &[f32], limit: f32, out: &mut [f32]) {
-    for ((out, &gate), &up) in out.iter_mut().zip(gate).zip(up) {
-        *out = activate(gate, up, limit);
-    }
+    out.copy_from_slice(gate);
+    swiglu_in_place(out, up, limit);
 }
 
 /// [`swiglu`] with `out` in the place of `gate`.
 pub(crate) fn swiglu_in_place(gate: &mut [f32], up: &[f32], limit: f32) {
+    open(gate, limit);
     for (gate, &up) in gate.iter_mut().zip(up) {
-        *gate = activate(*gate, up, limit);
+        *gate *= within(up, limit);
     }
 }
 
 /// The activation of a routed expert, in the place of `gate`: `weight` * [`swiglu`].
 pub(crate) fn swiglu_weighted(gate: &mut [f32], up: &[f32], limit: f32, weight: f32) {
+    open(gate, limit);
     for (gate, &up) in gate.iter_mut().zip(up) {
-        *gate = weight * activate(*gate, up, limit);
+        *gate = weight * (*gate * within(up, limit));
     }
+}
+
+/// silu(min(gate, limit)) of every value, in place.
+fn open(gate: &mut [f32], limit: f32) {
+    for gate in gate.iter_mut() {
+        *gate = below(*gate, limit);
+    }
+    silu_slice(gate);
 }
 
 #[cfg(test)]
