@@ -1,1 +1,27 @@
-//! The HTTP API: OpenAI's chat completions over the trait Generate.
+//! The HTTP API: OpenAI's chat completions over the trait `Generate`.
+//!
+//! [`serve`] listens at once; [`ApiState`] takes the engine and the model's language when they are known. A request goes
+//! through `routes` to its endpoint, is checked and encoded there, and becomes a `Run`: the engine's events, parsed into
+//! reasoning, content and tool calls. No prompt and no answer is ever logged.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod body;
+mod codec;
+mod config;
+mod endpoints;
+mod error;
+mod fields;
+mod ids;
+mod parser;
+mod routes;
+mod run;
+mod server;
+mod sse;
+mod state;
+
+pub use codec::{ChatCodec, EncodeError, Encoded, Family, Piece, Start};
+pub use config::{ApiConfig, SamplingRule};
+pub use error::ServeError;
+pub use server::{ServerHandle, serve};
+pub use state::{ApiState, Backend};

@@ -1,0 +1,5 @@
+//! The endpoints, one module each.
+
+pub(crate) mod chat;
+pub(crate) mod health;
+pub(crate) mod models;

@@ -1,0 +1,245 @@
+//! One request in the engine: its events into deltas, its end into counts, its cancellation.
+//!
+//! Dropping a [`Run`] cancels the request, in every phase; this is how a client that goes away takes its work along.
+//! Events cross from the engine's control thread through a queue that has room for everything the request can send, so
+//! the engine never waits for a slow reader.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use luce_core::{Chosen, Event, Finish, Generate, GenerateRequest, RequestId, SinkClosed, Timings, Usage};
+use tokio::sync::mpsc;
+use tokio::time::{sleep_until, timeout};
+
+use crate::codec::{ChatCodec, Piece};
+use crate::error::ApiError;
+use crate::parser::{Cause, Deltas, OutputParser, Reason, Symbol, Utf8Joiner};
+use crate::state::{Backend, Place};
+
+/// How long the engine may take to confirm a cancellation before the answer goes out without its counts. It has to
+/// end within a step, or a chunk of prefill, of at most a second.
+const CONFIRM: Duration = Duration::from_secs(2);
+/// Events besides tokens: admitted, and the end.
+const OTHER_EVENTS: usize = 2;
+
+/// A submitted request.
+pub(crate) struct Run {
+    events: mpsc::Receiver<Event>,
+    request: Submitted,
+    codec: Arc<dyn ChatCodec>,
+    place: Place,
+    parser: OutputParser,
+    joiner: Utf8Joiner,
+    prompt_tokens: u32,
+    sampled: u32,
+    reasoning: u32,
+    /// When something was last sent to the client.
+    quiet_since: tokio::time::Instant,
+}
+
+/// What happened next.
+pub(crate) enum Step {
+    /// There is something to send.
+    Deltas(Deltas),
+    /// There was nothing to send for a while.
+    Silence,
+    /// The answer is complete.
+    Done(Box<Outcome>),
+    /// The answer cannot be completed.
+    Failed(ApiError),
+}
+
+/// How an answer ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// What was still held.
+    pub(crate) last: Deltas,
+    pub(crate) reason: Reason,
+    pub(crate) counts: Counts,
+    pub(crate) timings: Timings,
+}
+
+/// Token counts as clients see them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Counts {
+    pub(crate) prompt: u32,
+    /// Of the prompt, tokens that were not computed again.
+    pub(crate) cached: u32,
+    /// Sampled tokens, less the one that ended the turn.
+    pub(crate) completion: u32,
+    /// Of these, tokens before `</think>`.
+    pub(crate) reasoning: u32,
+}
+
+impl Run {
+    /// Hands a request to the engine.
+    ///
+    /// # Errors
+    /// What the engine's refusal means for the client.
+    pub(crate) fn submit(
+        backend: Backend,
+        place: Place,
+        request: GenerateRequest,
+        parser: OutputParser,
+    ) -> Result<Run, ApiError> {
+        // The queue holds all that can come, so it never fills; blocks of it are allocated as they are used.
+        let (sender, events) = mpsc::channel(request.max_tokens as usize + OTHER_EVENTS);
+        let prompt_tokens = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
+        // An engine that says more than it may has lost its way: closing the queue turns that into an error here.
+        let mut sender = Some(sender);
+        let sink = move |event| match sender.as_ref().map(|open| open.try_send(event)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(_)) | None => {
+                sender = None;
+                Err(SinkClosed)
+            }
+        };
+        let id = backend.generate.submit(request, Box::new(sink)).map_err(|refusal| ApiError::of_refusal(&refusal))?;
+        Ok(Run {
+            events,
+            request: Submitted { generate: backend.generate, id, ended: false },
+            codec: backend.codec,
+            place,
+            parser,
+            joiner: Utf8Joiner::default(),
+            prompt_tokens,
+            sampled: 0,
+            reasoning: 0,
+            quiet_since: tokio::time::Instant::now(),
+        })
+    }
+
+    /// Waits for the next thing to tell the client. Events that wait together come as one step. After `Done` and
+    /// `Failed` it must not be called again.
+    pub(crate) async fn next(&mut self, keep_alive: Duration) -> Step {
+        loop {
+            if self.parser.finished() {
+                return self.end_early().await;
+            }
+            let mut event = tokio::select! {
+                biased;
+                () = self.place.aborted() => return Step::Failed(ApiError::draining()),
+                event = self.events.recv() => event,
+                () = sleep_until(self.quiet_since + keep_alive) => {
+                    self.quiet_since = tokio::time::Instant::now();
+                    return Step::Silence;
+                }
+            };
+            let mut deltas = Deltas::default();
+            loop {
+                match event {
+                    None => {
+                        self.request.ended = true;
+                        return Step::Failed(ApiError::internal("the engine gave the request up without saying why"));
+                    }
+                    Some(Event::Admitted) => {}
+                    Some(Event::Token(chosen)) => self.token(chosen, &mut deltas),
+                    Some(Event::Finished { finish, usage, timings }) => {
+                        return self.finished(finish, usage, timings, deltas);
+                    }
+                    Some(Event::Failed(why)) => {
+                        self.request.ended = true;
+                        return Step::Failed(ApiError::internal(why));
+                    }
+                }
+                if self.parser.finished() {
+                    break;
+                }
+                match self.events.try_recv() {
+                    Ok(more) => event = Some(more),
+                    // If the queue is closed the outer loop finds out.
+                    Err(_) => break,
+                }
+            }
+            if !deltas.is_empty() {
+                self.quiet_since = tokio::time::Instant::now();
+                return Step::Deltas(deltas);
+            }
+        }
+    }
+
+    fn token(&mut self, chosen: Chosen, deltas: &mut Deltas) {
+        if chosen.stop {
+            return;
+        }
+        self.sampled += 1;
+        let reasoning = self.parser.in_reasoning();
+        let mut text = String::new();
+        let symbol = match self.codec.piece(chosen.token) {
+            Piece::Text(bytes) => {
+                self.joiner.push(&bytes, &mut text);
+                None
+            }
+            Piece::ThinkOpen => Some(Symbol::ThinkOpen),
+            Piece::ThinkClose => Some(Symbol::ThinkClose),
+            Piece::Dsml => Some(Symbol::Dsml),
+            Piece::Hidden => None,
+        };
+        if symbol.is_some() {
+            self.joiner.interrupt(&mut text);
+        }
+        self.parser.push(Symbol::Text(&text), deltas);
+        if let Some(symbol) = symbol {
+            self.parser.push(symbol, deltas);
+        }
+        self.reasoning += u32::from(reasoning && self.parser.in_reasoning());
+    }
+
+    fn finished(&mut self, finish: Finish, usage: Usage, timings: Timings, mut last: Deltas) -> Step {
+        self.request.ended = true;
+        let cause = match finish {
+            Finish::Stop => Cause::Stop,
+            Finish::Length => Cause::Length,
+            Finish::Cancelled if self.parser.finished() => Cause::Stop,
+            Finish::Cancelled => return Step::Failed(ApiError::draining()),
+        };
+        let reason = self.parser.end(cause, &mut last);
+        let counts =
+            Counts { prompt: usage.prompt, cached: usage.cached, completion: self.sampled, reasoning: self.reasoning };
+        Step::Done(Box::new(Outcome { last, reason, counts, timings }))
+    }
+
+    /// The parser has all it wants: ends the request and waits for the engine's counts.
+    async fn end_early(&mut self) -> Step {
+        self.request.cancel();
+        let begun = Instant::now();
+        loop {
+            match timeout(CONFIRM.saturating_sub(begun.elapsed()), self.events.recv()).await {
+                Ok(Some(Event::Finished { finish, usage, timings })) => {
+                    return self.finished(finish, usage, timings, Deltas::default());
+                }
+                // Tokens on their way; they belong to nothing.
+                Ok(Some(Event::Admitted | Event::Token(_))) => {}
+                Ok(Some(Event::Failed(_)) | None) | Err(_) => {
+                    // The answer is complete all the same; only the engine's own numbers are missing.
+                    let usage = Usage { prompt: self.prompt_tokens, ..Usage::default() };
+                    return self.finished(Finish::Cancelled, usage, Timings::default(), Deltas::default());
+                }
+            }
+        }
+    }
+}
+
+/// A request that the engine took: cancelled when dropped, unless it has ended.
+struct Submitted {
+    generate: Arc<dyn Generate>,
+    id: RequestId,
+    ended: bool,
+}
+
+impl Submitted {
+    fn cancel(&mut self) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.generate.cancel(self.id);
+        }
+    }
+}
+
+impl Drop for Submitted {
+    fn drop(&mut self) {
+        if !self.ended {
+            tracing::info!(request = self.id.0, "cancelled: the client has gone away or the server ends");
+            self.cancel();
+        }
+    }
+}

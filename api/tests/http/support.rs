@@ -1,0 +1,356 @@
+//! A scripted engine, a codec of bytes, and a plain HTTP/1.1 client over TCP.
+
+use std::borrow::Cow;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use luce_api::{
+    ApiConfig, ApiState, Backend, ChatCodec, EncodeError, Encoded, Family, Piece, ServerHandle, Start, serve,
+};
+use luce_core::{
+    Chosen, Event, EventSink, Finish, Generate, GenerateRequest, Lifecycle, Refusal, RequestId, Served, Timings,
+    TokenId, Usage,
+};
+use serde_json::{Map, Value, json};
+
+/// Longest wait for anything; only a failing test takes it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) const THINK: u32 = 256;
+pub(crate) const END_THINK: u32 = 257;
+pub(crate) const DSML: u32 = 258;
+pub(crate) const EOS: u32 = 259;
+
+/// Bytes are tokens, and a few markers follow them. A prompt is the contents of the messages.
+pub(crate) struct ByteCodec;
+
+impl ChatCodec for ByteCodec {
+    fn family(&self) -> Family {
+        Family::V4
+    }
+
+    fn encode(&self, body: &Map<String, Value>) -> Result<Encoded, EncodeError> {
+        let messages = body["messages"].as_array().unwrap();
+        let text: String = messages.iter().filter_map(|message| message["content"].as_str()).collect();
+        if text == "unspeakable" {
+            return Err(EncodeError { message: "it has no words".to_owned(), param: Some("messages".to_owned()) });
+        }
+        let thinking = body.get("thinking").is_some_and(|thinking| thinking["type"] == "enabled");
+        Ok(Encoded {
+            prompt: text.bytes().map(|byte| TokenId(byte.into())).collect(),
+            start: if thinking { Start::Reasoning } else { Start::Content },
+            thinking,
+            max_effort: body.get("reasoning_effort").is_some_and(|effort| effort == "max"),
+        })
+    }
+
+    fn piece(&self, token: TokenId) -> Piece<'_> {
+        match token.0 {
+            THINK => Piece::ThinkOpen,
+            END_THINK => Piece::ThinkClose,
+            DSML => Piece::Dsml,
+            byte => u8::try_from(byte).map_or(Piece::Hidden, |byte| Piece::Text(Cow::Owned(vec![byte]))),
+        }
+    }
+
+    fn stop_tokens(&self) -> &[TokenId] {
+        &[TokenId(EOS)]
+    }
+}
+
+/// Tokens of a text in which markers are spelled.
+pub(crate) fn tokens(text: &str) -> Vec<u32> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    'next: while let Some(first) = rest.bytes().next() {
+        for (spelling, id) in [("<think>", THINK), ("</think>", END_THINK), ("｜DSML｜", DSML)] {
+            if let Some(after) = rest.strip_prefix(spelling) {
+                out.push(id);
+                rest = after;
+                continue 'next;
+            }
+        }
+        let length = rest.chars().next().map_or(1, char::len_utf8);
+        out.extend(rest.as_bytes()[..length].iter().map(|&byte| u32::from(byte)));
+        assert_eq!(out[out.len() - length], u32::from(first));
+        rest = &rest[length..];
+    }
+    out
+}
+
+/// What the test does with a request: it holds the sink and hears of the cancellation.
+pub(crate) struct Taken {
+    pub(crate) request: GenerateRequest,
+    pub(crate) sink: Box<dyn EventSink>,
+    pub(crate) cancelled: mpsc::Receiver<()>,
+}
+
+impl Taken {
+    pub(crate) fn say(&mut self, text: &str) {
+        self.send_tokens(&tokens(text));
+    }
+
+    pub(crate) fn send_tokens(&mut self, ids: &[u32]) {
+        for &id in ids {
+            // A closed sink is what some tests are about.
+            let _ = self.sink.send(Event::Token(Chosen { token: TokenId(id), stop: id == EOS }));
+        }
+    }
+
+    pub(crate) fn finish(&mut self, finish: Finish) {
+        let usage = Usage { prompt: self.request.prompt.len() as u32, cached: 2, generated: 99 };
+        let timings = Timings { queue_us: 1500, prefill_us: 20_000, decode_us: 100_000 };
+        let _ = self.sink.send(Event::Finished { finish, usage, timings });
+    }
+
+    /// A whole answer that ends its turn.
+    pub(crate) fn answer(&mut self, text: &str) {
+        let _ = self.sink.send(Event::Admitted);
+        self.say(text);
+        self.send_tokens(&[EOS]);
+        self.finish(Finish::Stop);
+    }
+
+    /// How long the cancellation took.
+    pub(crate) fn wait_cancelled(&self) -> Duration {
+        let begun = Instant::now();
+        self.cancelled.recv_timeout(PATIENCE).expect("the request is cancelled");
+        begun.elapsed()
+    }
+}
+
+/// An engine that hands each request to the test.
+pub(crate) struct Engine {
+    served: Served,
+    pub(crate) lifecycle: Mutex<Lifecycle>,
+    pub(crate) refusal: Mutex<Option<Refusal>>,
+    taken: Mutex<mpsc::Sender<Taken>>,
+    cancels: Mutex<Vec<(RequestId, mpsc::Sender<()>)>>,
+    next: AtomicU64,
+}
+
+impl Generate for Engine {
+    fn served(&self) -> &Served {
+        &self.served
+    }
+
+    fn lifecycle(&self) -> Lifecycle {
+        self.lifecycle.lock().unwrap().clone()
+    }
+
+    fn submit(&self, request: GenerateRequest, sink: Box<dyn EventSink>) -> Result<RequestId, Refusal> {
+        if let Some(refusal) = self.refusal.lock().unwrap().clone() {
+            return Err(refusal);
+        }
+        let id = RequestId(self.next.fetch_add(1, Ordering::Relaxed));
+        let (cancel, cancelled) = mpsc::channel();
+        self.cancels.lock().unwrap().push((id, cancel));
+        self.taken.lock().unwrap().send(Taken { request, sink, cancelled }).unwrap();
+        Ok(id)
+    }
+
+    fn cancel(&self, id: RequestId) {
+        for (known, cancel) in self.cancels.lock().unwrap().iter() {
+            if *known == id {
+                let _ = cancel.send(());
+            }
+        }
+    }
+}
+
+/// A server with a scripted engine.
+pub(crate) struct Rig {
+    pub(crate) server: Option<ServerHandle>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) address: SocketAddr,
+    taken: mpsc::Receiver<Taken>,
+}
+
+impl Rig {
+    pub(crate) fn new() -> Rig {
+        Rig::with(|_| {})
+    }
+
+    pub(crate) fn with(configure: impl FnOnce(&mut ApiConfig)) -> Rig {
+        let (engine, taken) = engine();
+        let backend = Backend { generate: Arc::clone(&engine) as Arc<dyn Generate>, codec: Arc::new(ByteCodec) };
+        let server = start(Arc::new(ApiState::new(backend)), configure);
+        Rig { address: server.address(), server: Some(server), engine, taken }
+    }
+
+    /// The next request that reaches the engine.
+    pub(crate) fn take(&self) -> Taken {
+        self.taken.recv_timeout(PATIENCE).expect("a request reaches the engine")
+    }
+
+    pub(crate) fn nothing_was_taken(&self) -> bool {
+        self.taken.try_recv().is_err()
+    }
+
+    pub(crate) fn chat(&self, body: &Value) -> Connection {
+        let mut connection = Connection::open(self.address);
+        connection.post("/v1/chat/completions", &body.to_string());
+        connection
+    }
+
+    /// A request that the engine answers with `text`.
+    pub(crate) fn chat_answered(&self, body: &Value, text: &str) -> Response {
+        let mut connection = self.chat(body);
+        self.take().answer(text);
+        connection.response()
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Response {
+        let mut connection = Connection::open(self.address);
+        connection.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        connection.response()
+    }
+}
+
+pub(crate) fn engine() -> (Arc<Engine>, mpsc::Receiver<Taken>) {
+    let (sender, taken) = mpsc::channel();
+    let engine = Engine {
+        served: Served { name: "tiny".to_owned(), context: 4096, vocabulary: 300 },
+        lifecycle: Mutex::new(Lifecycle::Ready),
+        refusal: Mutex::new(None),
+        taken: Mutex::new(sender),
+        cancels: Mutex::new(Vec::new()),
+        next: AtomicU64::new(1),
+    };
+    (Arc::new(engine), taken)
+}
+
+pub(crate) fn start(state: Arc<ApiState>, configure: impl FnOnce(&mut ApiConfig)) -> ServerHandle {
+    let mut config = ApiConfig { listen: "127.0.0.1:0".parse().unwrap(), threads: 1, ..ApiConfig::default() };
+    configure(&mut config);
+    serve(config, state).unwrap()
+}
+
+/// A body with one user message, and more fields.
+pub(crate) fn ask(text: &str, more: Value) -> Value {
+    let mut body = json!({"messages": [{"role": "user", "content": text}]});
+    for (key, value) in more.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    body
+}
+
+/// One connection.
+pub(crate) struct Connection {
+    stream: BufReader<TcpStream>,
+}
+
+/// Status and headers, then the body.
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Response {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {} {:?}", self.status, self.body))
+    }
+
+    /// The error's message; checks the form of the body.
+    pub(crate) fn error(&self, status: u16) -> String {
+        assert_eq!(self.status, status, "{}", self.body);
+        let body = self.json();
+        let error = body["error"].as_object().unwrap();
+        assert!(["message", "type", "param", "code"].iter().all(|key| error.contains_key(*key)), "{body}");
+        assert!(error["type"].is_string());
+        error["message"].as_str().unwrap().to_owned()
+    }
+
+    /// The events of a stream: their JSON, and whether it ended with `[DONE]`.
+    pub(crate) fn events(&self) -> (Vec<Value>, bool) {
+        let mut events = Vec::new();
+        for line in self.body.split("\n\n").filter(|line| !line.is_empty() && !line.starts_with(':')) {
+            let data = line.strip_prefix("data: ").unwrap();
+            if data == "[DONE]" {
+                return (events, true);
+            }
+            events.push(serde_json::from_str(data).unwrap());
+        }
+        (events, false)
+    }
+}
+
+impl Connection {
+    pub(crate) fn open(address: SocketAddr) -> Connection {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Connection { stream: BufReader::new(stream) }
+    }
+
+    pub(crate) fn send(&mut self, text: &str) {
+        self.stream.get_mut().write_all(text.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn post(&mut self, path: &str, body: &str) {
+        self.send(&format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+    }
+
+    /// Ends the writing side only.
+    pub(crate) fn half_close(&mut self) {
+        self.stream.get_ref().shutdown(Shutdown::Write).unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    /// Status and headers; the body stays to be read.
+    pub(crate) fn head(&mut self) -> Response {
+        let status = self.line();
+        let status = status.split(' ').nth(1).unwrap_or_else(|| panic!("no status in {status:?}")).parse().unwrap();
+        let mut headers = Vec::new();
+        loop {
+            let line = self.line();
+            let Some((name, value)) = line.split_once(": ") else { break };
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        if status == 100 {
+            return self.head();
+        }
+        Response { status, headers, body: String::new() }
+    }
+
+    /// The next chunk of a chunked body, or `None` at its proper end.
+    pub(crate) fn chunk(&mut self) -> Option<String> {
+        let size = usize::from_str_radix(&self.line(), 16).unwrap();
+        let mut bytes = vec![0; size + 2];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes.truncate(size);
+        (size > 0).then(|| String::from_utf8(bytes).expect("a chunk holds whole characters"))
+    }
+
+    /// The whole answer.
+    pub(crate) fn response(&mut self) -> Response {
+        let mut response = self.head();
+        if let Some(length) = response.header("content-length") {
+            let mut bytes = vec![0; length.parse().unwrap()];
+            self.stream.read_exact(&mut bytes).unwrap();
+            response.body = String::from_utf8(bytes).unwrap();
+        } else if response.header("transfer-encoding") == Some("chunked") {
+            while let Some(chunk) = self.chunk() {
+                assert!(chunk.ends_with("\n\n"), "a chunk holds whole events: {chunk:?}");
+                response.body.push_str(&chunk);
+            }
+        }
+        response
+    }
+}
