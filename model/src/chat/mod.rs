@@ -1,0 +1,26 @@
+//! Chat encoding: a [`Conversation`] becomes the prompt that DeepSeek V4 and V4.1 were trained on.
+//!
+//! ```text
+//! request JSON --openai::conversation--> Conversation --ChatFormat::encode--> Prompt --Prompt::tokens--> token ids
+//! ```
+//!
+//! A [`Prompt`] is a list of structural tokens and plain texts, not one string: whoever writes `<｜User｜>` into a message
+//! gets the characters, not the token. Each text between two structural tokens is cut and encoded as a whole.
+//!
+//! Why this is written here and not taken from a library: `docs/decisions/001-chat-encoding.md`.
+
+mod conversation;
+mod encode;
+mod format;
+mod json;
+mod markup;
+pub mod openai;
+mod prompt;
+mod texts;
+
+pub use conversation::{
+    AnswerFormat, Arguments, Assistant, Conversation, Effort, Message, Part, Tool, ToolCall, ToolChoice,
+};
+pub use format::{ChatFormat, EffortProfile, Rendered, SamplingDefaults};
+pub use json::write_json;
+pub use prompt::{Opening, Prompt, Segment};

@@ -1,0 +1,84 @@
+//! A chat-completions body as a [`Conversation`].
+//!
+//! Lenient: what clients commonly get wrong and still has one meaning is taken (`content: null`, arguments as an object,
+//! a result without its call, legacy `functions`). Refused is what has none. Unknown fields are not looked at; sampling,
+//! limits and constrained answers are the API's business.
+
+mod messages;
+mod read;
+mod thinking;
+mod tools;
+
+use serde_json::{Map, Value};
+
+use super::conversation::{AnswerFormat, Conversation};
+use crate::Family;
+
+/// Why a body makes no conversation. The client gets a 400.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct BadRequest {
+    /// What is wrong, for the client.
+    pub message: String,
+    /// The field, such as `messages[1].role`.
+    pub param: Option<String>,
+    /// A short name of the kind of fault.
+    pub code: &'static str,
+}
+
+impl BadRequest {
+    pub(super) fn new(param: impl Into<String>, code: &'static str, message: impl Into<String>) -> BadRequest {
+        BadRequest { message: message.into(), param: Some(param.into()), code }
+    }
+}
+
+/// What the server decides where a body is silent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Defaults {
+    /// The model's family; numbers as effort are V4.1's.
+    pub family: Family,
+    /// Whether the model thinks when nobody says.
+    pub thinking: bool,
+}
+
+/// Reads `messages`, the tools and their choice, thinking and effort, and the answer's format.
+///
+/// # Errors
+/// [`BadRequest`] that names the field.
+pub fn conversation(body: &Map<String, Value>, defaults: Defaults) -> Result<Conversation, BadRequest> {
+    let tools = tools::tools(body)?;
+    let choice = tools::choice(body, &tools)?;
+    Ok(Conversation {
+        messages: messages::messages(body)?,
+        tools,
+        choice,
+        thinking: thinking::thinking(body, defaults)?,
+        format: answer_format(body)?,
+    })
+}
+
+/// `response_format`. A regular expression has no words in the prompt.
+fn answer_format(body: &Map<String, Value>) -> Result<AnswerFormat, BadRequest> {
+    let Some(format) = read::object(body, "", "response_format")? else { return Ok(AnswerFormat::Text) };
+    let schema = || {
+        let outer = read::object(format, "response_format", "json_schema")?;
+        let found = outer.map(|o| read::object(o, "response_format.json_schema", "schema")).transpose()?.flatten();
+        found.map(|map| AnswerFormat::JsonSchema(Value::Object(map.clone()))).ok_or_else(|| {
+            let place = "response_format.json_schema.schema";
+            BadRequest::new(place, "missing_field", format!("`{place}` is missing; it must be a JSON schema"))
+        })
+    };
+    match read::string(format, "response_format", "type")? {
+        Some("text" | "regex") => Ok(AnswerFormat::Text),
+        Some("json_object") => Ok(AnswerFormat::JsonObject),
+        Some("json_schema") => schema(),
+        other => Err(BadRequest::new(
+            "response_format.type",
+            "invalid_value",
+            format!(
+                "`response_format.type` is {}; it must be text, json_object, json_schema or regex",
+                other.unwrap_or("missing")
+            ),
+        )),
+    }
+}
