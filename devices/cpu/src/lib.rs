@@ -2,3 +2,4 @@
 
 mod ops;
 pub mod quant;
+pub mod simd;
