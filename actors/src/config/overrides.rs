@@ -1,0 +1,97 @@
+//! Overrides: `LUCE__SCHEDULE__MAX_QUEUE=8` in the environment, then `--set schedule.max_queue=8`; the later wins.
+
+use std::ffi::OsString;
+
+use super::error::{ConfigError, Origin};
+use super::tree::{Entry, Node, Value};
+
+/// What a variable has to begin with to be an override. Single underscores are part of keys.
+const PREFIX: &str = "LUCE__";
+
+/// Lays the environment's overrides and then `sets` over the file's tree.
+pub(super) fn apply(
+    root: &mut Node,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    sets: &[String],
+) -> Result<(), ConfigError> {
+    let mut variables: Vec<_> =
+        environment.into_iter().filter(|(name, _)| name.as_encoded_bytes().starts_with(PREFIX.as_bytes())).collect();
+    variables.sort();
+    for (name, value) in variables {
+        let origin = Origin::Env(name.to_string_lossy().into_owned());
+        let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else {
+            return Err(ConfigError::Override { at: origin, message: "name or value is not UTF-8".to_owned() });
+        };
+        let path: Vec<String> = name[PREFIX.len()..].split("__").map(str::to_ascii_lowercase).collect();
+        set(root, &path, Node::parse_override(&origin, value)?)?;
+    }
+    for argument in sets {
+        let origin = Origin::Set(argument.clone());
+        let Some((key, value)) = argument.split_once('=') else {
+            let message = "write it as key=value, for example --set schedule.max_queue=8".to_owned();
+            return Err(ConfigError::Override { at: origin, message });
+        };
+        let path: Vec<String> = key.split('.').map(|part| part.trim().to_owned()).collect();
+        set(root, &path, Node::parse_override(&origin, value.trim())?)?;
+    }
+    Ok(())
+}
+
+/// Puts `value` at `path`, making tables on the way. Elements of arrays go by their `name` or their number from 0.
+fn set(node: &mut Node, path: &[String], value: Node) -> Result<(), ConfigError> {
+    let Some((first, rest)) = path.split_first() else {
+        merge(node, value);
+        return Ok(());
+    };
+    let wrong = |message: String| Err(ConfigError::Override { at: value.origin.clone(), message });
+    if first.is_empty() {
+        return wrong("a part of the key is empty".to_owned());
+    }
+    match &mut node.value {
+        Value::Table(entries) => {
+            if let Some(entry) = entries.iter_mut().find(|e| e.key == *first) {
+                return set(&mut entry.node, rest, value);
+            }
+            let mut entry =
+                Entry { key: first.clone(), at: value.origin.clone(), node: Node::empty(value.origin.clone()) };
+            set(&mut entry.node, rest, value)?;
+            entries.push(entry);
+            Ok(())
+        }
+        Value::Array(items) => {
+            let names: Vec<&str> = items.iter().map(|item| name_of(item).unwrap_or("?")).collect();
+            let by_name = names.iter().position(|name| name.eq_ignore_ascii_case(first));
+            match by_name.or_else(|| first.parse().ok()).filter(|i| *i < names.len()) {
+                Some(i) => set(&mut items[i], rest, value),
+                None => wrong(format!("no element `{first}`; there are: {}", names.join(", "))),
+            }
+        }
+        Value::Scalar(_) => {
+            let message = format!("`{first}` cannot be set inside {} ({})", node.type_name(), node.origin);
+            wrong(message)
+        }
+    }
+}
+
+/// Tables are laid over tables key by key; anything else replaces.
+fn merge(node: &mut Node, value: Node) {
+    match (&mut node.value, value) {
+        (Value::Table(old), Node { value: Value::Table(new), .. }) if !old.is_empty() => {
+            for entry in new {
+                match old.iter_mut().find(|e| e.key == entry.key) {
+                    Some(place) => merge(&mut place.node, entry.node),
+                    None => old.push(entry),
+                }
+            }
+        }
+        (_, value) => *node = value,
+    }
+}
+
+fn name_of(node: &Node) -> Option<&str> {
+    let Value::Table(entries) = &node.value else { return None };
+    match &entries.iter().find(|e| e.key == "name")?.node.value {
+        Value::Scalar(toml::Value::String(name)) => Some(name),
+        _ => None,
+    }
+}
