@@ -19,6 +19,7 @@
 //! ([`Timeline::failure`]); later submissions to that queue fail at once with the same reason.
 
 mod band;
+pub mod conformance;
 mod device;
 mod timeline;
 

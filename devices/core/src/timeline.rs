@@ -124,9 +124,9 @@ mod tests {
             t.signal(1);
             std::thread::yield_now();
             if fail {
-                t.fail("broken")
+                t.fail("broken");
             } else {
-                t.signal(3)
+                t.signal(3);
             }
             assert_eq!(thread.join().expect("no panic"), if fail { Wait::Failed } else { Wait::Reached });
         }
