@@ -5,7 +5,7 @@
 //! product and each output element is added up key by key, in the order of the keys.
 
 use super::history::History;
-use super::num::{axpy, dot_f32, exp, exp_slice};
+use crate::simd::{axpy, dot_f32, exp, exp_slice};
 
 /// Keys per tile: 8 rows of 512 values are 16 KiB, half of a small first-level cache.
 const TILE: usize = 8;

@@ -1,7 +1,7 @@
 //! Engram gate (spec/model.md 3.8, "Apply"): one row of streams gets the gated Engram value.
 
 use super::norm::inverse_rms;
-use super::num::{dot_f32, sigmoid};
+use crate::simd::{dot_f32, sigmoid};
 
 /// Elements per partial sum of the gate's product; partial sums are added in order.
 const CHUNK: usize = 512;

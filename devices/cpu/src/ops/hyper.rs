@@ -3,7 +3,7 @@
 //! A row of streams is [S * D], stream after stream. A row of coefficients is [2S + S*S]: pre, post, then C row-major.
 
 use super::norm::inverse_rms;
-use super::num::{exp, sigmoid};
+use crate::simd::{exp, sigmoid};
 
 /// The most streams a model may have.
 pub(crate) const STREAMS_MAX: usize = 8;

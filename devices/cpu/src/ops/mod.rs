@@ -20,15 +20,12 @@
 //! | `swiglu` | SwiGlu, and the activation of Experts |
 //! | `argmax` | ArgMax |
 
-#![allow(dead_code, reason = "the dispatcher, which calls every function, is written after them")]
-
 pub(crate) mod argmax;
 pub(crate) mod attention;
 pub(crate) mod engram;
 pub(crate) mod history;
 pub(crate) mod hyper;
 pub(crate) mod norm;
-mod num;
 pub(crate) mod pool;
 pub(crate) mod rope;
 pub(crate) mod route;

@@ -1,6 +1,6 @@
 //! RMS norm and the one-hot mix.
 
-use super::num::sum_squares;
+use crate::simd::sum_squares;
 
 /// `1 / sqrt(mean(x^2) + eps)` of one run of values.
 #[inline]

@@ -1,7 +1,7 @@
 //! Compressor pooling (spec/model.md 3.6 and 3.7): one compressed group of one sequence.
 
 use super::history::History;
-use super::num::exp_slice;
+use crate::simd::exp_slice;
 
 /// Channels pooled at a time; their maxima and sums live on the stack.
 const CHANNELS: usize = 64;

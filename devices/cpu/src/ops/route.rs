@@ -1,7 +1,7 @@
 //! Router (spec/model.md 3.10): which experts a row uses, and with which weights.
 
-use super::num::softplus;
 use super::top;
+use crate::simd::softplus;
 
 /// A routing table names an expert that the layer does not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -7,8 +7,8 @@
 
 use std::ops::Range;
 
-use super::num::dot_f32;
 use super::top;
+use crate::simd::dot_f32;
 
 /// The rows that one query may choose from, in ascending order: its pool.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! Clamped SwiGLU (spec/model.md 3.10). NaN stays NaN: the clamps are comparisons, not `min` and `max`.
 
-use super::num::silu_slice;
+use crate::simd::silu_slice;
 
 /// min(value, limit).
 #[inline]
