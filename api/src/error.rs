@@ -90,6 +90,11 @@ impl ApiError {
         ApiError { param: Some(param.into()), ..ApiError::invalid(message) }
     }
 
+    /// The same with a name of the problem.
+    pub(crate) fn with_code(self, code: &'static str) -> ApiError {
+        ApiError { code: Some(code), ..self }
+    }
+
     /// 400: a field that this build cannot honour. Ignoring it would give another answer than was asked for.
     pub(crate) fn unsupported(param: &str) -> ApiError {
         ApiError {

@@ -20,7 +20,7 @@ mod server;
 mod sse;
 mod state;
 
-pub use codec::{ChatCodec, EncodeError, Encoded, Family, Piece, Start};
+pub use codec::{ChatCodec, DeepSeekCodec, Encoded, Piece};
 pub use config::{ApiConfig, SamplingRule};
 pub use error::ServeError;
 pub use server::{ServerHandle, serve};

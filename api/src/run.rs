@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use luce_core::{Chosen, Event, Finish, Generate, GenerateRequest, RequestId, SinkClosed, Timings, Usage};
+use luce_model::tokenizer::Utf8Stream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout};
 
 use crate::codec::{ChatCodec, Piece};
 use crate::error::ApiError;
-use crate::parser::{Cause, Deltas, OutputParser, Reason, Symbol, Utf8Joiner};
+use crate::parser::{Cause, Deltas, OutputParser, Reason, Symbol};
 use crate::state::{Backend, Place};
 
 /// How long the engine may take to confirm a cancellation before the answer goes out without its counts. It has to
@@ -29,7 +30,7 @@ pub(crate) struct Run {
     codec: Arc<dyn ChatCodec>,
     place: Place,
     parser: OutputParser,
-    joiner: Utf8Joiner,
+    utf8: Utf8Stream,
     prompt_tokens: u32,
     sampled: u32,
     reasoning: u32,
@@ -101,7 +102,7 @@ impl Run {
             codec: backend.codec,
             place,
             parser,
-            joiner: Utf8Joiner::default(),
+            utf8: Utf8Stream::new(),
             prompt_tokens,
             sampled: 0,
             reasoning: 0,
@@ -167,7 +168,7 @@ impl Run {
         let mut text = String::new();
         let symbol = match self.codec.piece(chosen.token) {
             Piece::Text(bytes) => {
-                self.joiner.push(&bytes, &mut text);
+                self.utf8.push(&bytes, &mut text);
                 None
             }
             Piece::ThinkOpen => Some(Symbol::ThinkOpen),
@@ -176,7 +177,7 @@ impl Run {
             Piece::Hidden => None,
         };
         if symbol.is_some() {
-            self.joiner.interrupt(&mut text);
+            self.utf8.break_off(&mut text);
         }
         self.parser.push(Symbol::Text(&text), deltas);
         if let Some(symbol) = symbol {

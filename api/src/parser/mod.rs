@@ -8,17 +8,14 @@ mod calls;
 mod schema;
 mod stops;
 mod tag;
-mod utf8;
 
 use std::sync::Arc;
 
+use luce_model::chat::Opening;
 pub(crate) use schema::{ToolSchema, ToolSchemas};
-pub(crate) use utf8::Utf8Joiner;
 
 use calls::CallParser;
 use stops::StopMatcher;
-
-use crate::codec::Start;
 
 /// What the model's output is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,16 +140,16 @@ pub(crate) struct OutputParser {
 
 impl OutputParser {
     /// `stops` are the request's stop strings, none empty.
-    pub(crate) fn new(start: Start, mode: ToolMode, schemas: Arc<ToolSchemas>, stops: Vec<String>) -> OutputParser {
+    pub(crate) fn new(opening: Opening, mode: ToolMode, schemas: Arc<ToolSchemas>, stops: Vec<String>) -> OutputParser {
         let (emit, first_only) = match mode {
             ToolMode::Parse { first_only } => (true, first_only),
             ToolMode::Verbatim | ToolMode::Remove => (false, false),
         };
         OutputParser {
-            state: match start {
-                Start::Reasoning => State::Reasoning,
-                Start::Content => State::Content,
-                Start::Calls => State::Calls,
+            state: match opening {
+                Opening::Reasoning => State::Reasoning,
+                Opening::Content => State::Content,
+                Opening::ToolCalls => State::Calls,
             },
             mode,
             held: String::new(),

@@ -46,8 +46,8 @@ pub(crate) struct ToolSchema {
 
 impl ToolSchema {
     /// Reads `properties` of a JSON schema; anything else in it does not matter here.
-    pub(crate) fn new(parameters: Option<&Value>) -> ToolSchema {
-        let properties = parameters.and_then(|p| p.get("properties")).and_then(Value::as_object);
+    pub(crate) fn new(parameters: &Value) -> ToolSchema {
+        let properties = parameters.get("properties").and_then(Value::as_object);
         ToolSchema {
             properties: properties
                 .map(|map| map.iter().map(|(name, schema)| (name.clone(), ExactType::of(schema))).collect())

@@ -37,7 +37,7 @@ fn whole(text: &str) -> Vec<String> {
 }
 
 struct Setup {
-    start: Start,
+    opening: Opening,
     mode: ToolMode,
     tools: Value,
     stops: Vec<String>,
@@ -47,7 +47,7 @@ struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Setup {
-            start: Start::Content,
+            opening: Opening::Content,
             mode: ToolMode::Parse { first_only: false },
             tools: json!({}),
             stops: Vec::new(),
@@ -59,8 +59,8 @@ impl Default for Setup {
 impl Setup {
     fn run(&self, text: &str, cut: impl FnMut(&str) -> Vec<String>) -> Value {
         let schemas: ToolSchemas =
-            self.tools.as_object().unwrap().iter().map(|(name, s)| (name.clone(), ToolSchema::new(Some(s)))).collect();
-        let mut parser = OutputParser::new(self.start, self.mode, Arc::new(schemas), self.stops.clone());
+            self.tools.as_object().unwrap().iter().map(|(name, s)| (name.clone(), ToolSchema::new(s))).collect();
+        let mut parser = OutputParser::new(self.opening, self.mode, Arc::new(schemas), self.stops.clone());
         let (mut reasoning, mut content) = (String::new(), String::new());
         let mut calls: Vec<(String, String)> = Vec::new();
         let mut take = |deltas: Deltas| {
@@ -113,7 +113,7 @@ fn cases() -> Vec<Value> {
 fn setup_of(case: &Value) -> Setup {
     let stops = case["stop"].as_array().into_iter().flatten();
     Setup {
-        start: if case["thinking"] == true { Start::Reasoning } else { Start::Content },
+        opening: if case["thinking"] == true { Opening::Reasoning } else { Opening::Content },
         mode: if case["parse_tool_calls"] == true { ToolMode::Parse { first_only: false } } else { ToolMode::Verbatim },
         stops: stops.map(|stop| stop.as_str().unwrap().to_owned()).collect(),
         cause: if case["backend_finish"] == "length" { Cause::Length } else { Cause::Stop },
@@ -211,7 +211,7 @@ proptest! {
         text in fragments(), seed: u64, length: bool, start in 0..3, first_only: bool,
     ) {
         let setup = Setup {
-            start: [Start::Reasoning, Start::Content, Start::Calls][start as usize],
+            opening: [Opening::Reasoning, Opening::Content, Opening::ToolCalls][start as usize],
             mode: ToolMode::Parse { first_only },
             tools: json!({"f": {"properties": {"n": {"type": "integer"}, "x": {"type": "string"}}}}),
             stops: vec!["END".to_owned(), "\n\ntext".to_owned()],
@@ -339,13 +339,13 @@ fn a_stray_closing_tag_disappears_from_the_answer() {
 
 #[test]
 fn a_forced_opening_starts_inside_the_block() {
-    let setup = Setup { start: Start::Calls, ..Setup::default() };
+    let setup = Setup { opening: Opening::ToolCalls, ..Setup::default() };
     assert_eq!(setup.arguments(&format!("<{DSML}invoke name=\"f\">\n</{DSML}invoke>\n</{DSML}tool_calls>")), "{}");
 }
 
 #[test]
 fn reasoning_keeps_an_angle_bracket_at_its_end_and_newlines_inside() {
-    let setup = Setup { start: Start::Reasoning, ..Setup::default() };
+    let setup = Setup { opening: Opening::Reasoning, ..Setup::default() };
     let result = setup.run("\na\n\nb <\n</think>\nc\n", by_character);
     assert_eq!((&result["reasoning"], &result["content"]), (&json!("a\n\nb <"), &json!("c\n")));
     let result = setup.run("1 <</think>c", by_character);

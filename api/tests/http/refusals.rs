@@ -81,7 +81,7 @@ fn wrong_types_and_ranges_name_the_field() {
         (json!({"best_of": 2}), "best_of"),
         (json!({"reasoning_effort": true}), "reasoning_effort"),
         (json!({"chat_template_kwargs": {"thinking": "on"}}), "chat_template_kwargs.thinking"),
-        (json!({"tools": [{"type": "function"}]}), "tools[0].function"),
+        (json!({"tools": [{"type": "function"}]}), "tools[0].name"),
         (json!({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": 7}), "tool_choice"),
         (json!({"modalities": ["audio"]}), "modalities"),
     ] {
@@ -89,11 +89,6 @@ fn wrong_types_and_ranges_name_the_field() {
         response.error(400);
         assert_eq!(response.json()["error"]["param"], param, "{more}");
     }
-    let response = rig.chat(&ask("unspeakable", json!({}))).response();
-    assert_eq!(
-        (response.error(400).as_str(), &response.json()["error"]["param"]),
-        ("it has no words", &json!("messages"))
-    );
     assert!(rig.nothing_was_taken());
 }
 
@@ -103,7 +98,7 @@ fn what_is_not_built_yet_is_refused_instead_of_ignored() {
     for more in [
         json!({"logprobs": true}),
         json!({"response_format": {"type": "json_object"}}),
-        json!({"response_format": {"type": "json_schema", "json_schema": {}}}),
+        json!({"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}),
         json!({"logit_bias": {"5": 1}}),
         json!({"min_tokens": 5}),
         json!({"guided_json": {}}),

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use luce_api::{
-    ApiConfig, ApiState, Backend, ChatCodec, EncodeError, Encoded, Family, Piece, ServerHandle, Start, serve,
-};
+use luce_api::{ApiConfig, ApiState, Backend, ChatCodec, Encoded, Piece, ServerHandle, serve};
 use luce_core::{
     Chosen, Event, EventSink, Finish, Generate, GenerateRequest, Lifecycle, Refusal, RequestId, Served, Timings,
     TokenId, Usage,
 };
-use serde_json::{Map, Value, json};
+use luce_model::Family;
+use luce_model::chat::{ChatFormat, Conversation, EffortProfile, Message, Opening, Part, SamplingDefaults};
+use serde_json::{Value, json};
 
 /// Longest wait for anything; only a failing test takes it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,19 +32,26 @@ impl ChatCodec for ByteCodec {
         Family::V4
     }
 
-    fn encode(&self, body: &Map<String, Value>) -> Result<Encoded, EncodeError> {
-        let messages = body["messages"].as_array().unwrap();
-        let text: String = messages.iter().filter_map(|message| message["content"].as_str()).collect();
-        if text == "unspeakable" {
-            return Err(EncodeError { message: "it has no words".to_owned(), param: Some("messages".to_owned()) });
+    fn encode(&self, conversation: &Conversation) -> Encoded {
+        let mut prompt = Vec::new();
+        for message in &conversation.messages {
+            if let Message::User(parts) = message {
+                for part in parts {
+                    let Part::Text(text) = part else { panic!("only texts are sent here") };
+                    prompt.extend(text.bytes().map(|byte| TokenId(byte.into())));
+                }
+            }
         }
-        let thinking = body.get("thinking").is_some_and(|thinking| thinking["type"] == "enabled");
-        Ok(Encoded {
-            prompt: text.bytes().map(|byte| TokenId(byte.into())).collect(),
-            start: if thinking { Start::Reasoning } else { Start::Content },
-            thinking,
-            max_effort: body.get("reasoning_effort").is_some_and(|effort| effort == "max"),
-        })
+        let opening = match conversation.thinking {
+            _ if conversation.must_call() => Opening::ToolCalls,
+            Some(_) => Opening::Reasoning,
+            None => Opening::Content,
+        };
+        Encoded { prompt, opening }
+    }
+
+    fn sampling_defaults(&self, conversation: &Conversation) -> SamplingDefaults {
+        ChatFormat::new(Family::V4, EffortProfile::Preview).sampling_defaults(conversation)
     }
 
     fn piece(&self, token: TokenId) -> Piece<'_> {
@@ -229,9 +236,9 @@ pub(crate) fn start(state: Arc<ApiState>, configure: impl FnOnce(&mut ApiConfig)
     serve(config, state).unwrap()
 }
 
-/// A body with one user message, and more fields.
+/// A body with one user message and thinking off, and more fields.
 pub(crate) fn ask(text: &str, more: Value) -> Value {
-    let mut body = json!({"messages": [{"role": "user", "content": text}]});
+    let mut body = json!({"messages": [{"role": "user", "content": text}], "thinking": {"type": "disabled"}});
     for (key, value) in more.as_object().unwrap() {
         body[key] = value.clone();
     }

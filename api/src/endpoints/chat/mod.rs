@@ -1,6 +1,5 @@
 //! `POST /v1/chat/completions`, streaming and not.
 
-mod messages;
 mod request;
 mod shape;
 
@@ -18,7 +17,7 @@ use serde_json::{Map, Value};
 use self::request::ChatRequest;
 use self::shape::{Head, Whole};
 use super::models;
-use crate::codec::{ChatCodec, EncodeError, Encoded};
+use crate::codec::{ChatCodec, Encoded};
 use crate::error::ApiError;
 use crate::parser::OutputParser;
 use crate::run::{Outcome, Run, Step};
@@ -46,7 +45,7 @@ pub(crate) async fn answer(
         fingerprint: shape::fingerprint(served),
     };
     let generate = generate_request(shared, &backend, &request, &encoded)?;
-    let parser = OutputParser::new(encoded.start, request.tools, Arc::clone(&request.schemas), request.stops.clone());
+    let parser = OutputParser::new(encoded.opening, request.tools, Arc::clone(&request.schemas), request.stops.clone());
     let log = Log { request_id: request_id.to_owned(), prompt: generate.prompt.len(), begun: Instant::now() };
     let run = Run::submit(backend, place, generate, parser)?;
     let keep_alive = Duration::from_secs(shared.config.keep_alive);
@@ -54,18 +53,15 @@ pub(crate) async fn answer(
         let answer = Answer { run, head, log, include_usage: request.include_usage, keep_alive };
         return Ok(sse::response(answer.events()));
     }
-    whole(run, &head, &log, encoded.thinking).await
+    whole(run, &head, &log, request.conversation.thinking.is_some()).await
 }
 
 /// Parses, checks and encodes a body, on a thread that may block: a long conversation takes many milliseconds.
 async fn prepare(bytes: Vec<u8>, codec: Arc<dyn ChatCodec>) -> Result<(ChatRequest, Encoded), ApiError> {
     let work = move || {
         let body: Map<String, Value> = body::parse(&bytes)?;
-        let request = ChatRequest::new(&body)?;
-        let encoded = codec.encode(&body).map_err(|EncodeError { message, param }| match param {
-            Some(param) => ApiError::field(param, message),
-            None => ApiError::invalid(message),
-        })?;
+        let request = ChatRequest::new(&body, codec.family())?;
+        let encoded = codec.encode(&request.conversation);
         Ok((request, encoded))
     };
     web::block(work).await.unwrap_or_else(|_| Err(ApiError::internal("the request could not be read: a thread failed")))
@@ -88,7 +84,7 @@ fn generate_request(
         prompt: encoded.prompt.clone(),
         max_tokens: request.limit(encoded, served.context)?,
         stop_tokens: turn_ends.iter().chain(&request.stop_tokens).copied().collect(),
-        sampling: request.sampling(shared.config.sampling, backend.codec.family(), encoded.thinking),
+        sampling: request.sampling(shared.config.sampling, &*backend.codec),
     })
 }
 

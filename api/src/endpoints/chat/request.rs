@@ -1,12 +1,15 @@
-//! What a chat-completions body asks for, apart from the conversation itself: sampling, limits, stop strings, tools.
+//! What a chat-completions body asks for: the conversation, read by `luce-model`, and around it sampling, limits, stop
+//! strings and what may be said of tools.
 
 use std::sync::Arc;
 
 use luce_core::{Sampling, TokenId};
+use luce_model::Family;
+use luce_model::chat::openai::{self, BadRequest, Defaults};
+use luce_model::chat::{Conversation, Effort, ToolChoice};
 use serde_json::{Map, Value};
 
-use super::messages;
-use crate::codec::{Encoded, Family};
+use crate::codec::{ChatCodec, Encoded};
 use crate::config::SamplingRule;
 use crate::error::ApiError;
 use crate::fields::Fields;
@@ -33,6 +36,7 @@ pub(crate) struct ChatRequest {
     pub(crate) ignore_eos: bool,
     pub(crate) tools: ToolMode,
     pub(crate) schemas: Arc<ToolSchemas>,
+    pub(crate) conversation: Conversation,
     asked: Asked,
 }
 
@@ -54,13 +58,17 @@ impl ChatRequest {
     ///
     /// # Errors
     /// 400 that names the field; also for fields that this build cannot honour yet.
-    pub(crate) fn new(body: &Map<String, Value>) -> Result<ChatRequest, ApiError> {
+    pub(crate) fn new(body: &Map<String, Value>, family: Family) -> Result<ChatRequest, ApiError> {
         let fields = Fields::new(body);
-        messages::check(fields)?;
         refuse_unsupported(fields)?;
+        // The hosted service thinks unless it is told not to.
+        let mut conversation = openai::conversation(body, Defaults { family, thinking: true })?;
+        if conversation.must_call() {
+            // No engine can force the opening of a call where reasoning ends yet, so the prompt opens it at once.
+            conversation.thinking = None;
+        }
         let stream_options = fields.object("stream_options")?.map(|map| Fields::at(map, "stream_options"));
         let include_usage = stream_options.map_or(Ok(None), |options| options.boolean("include_usage"))?;
-        let schemas = messages::tools(fields)?;
         Ok(ChatRequest {
             model: fields.string("model")?.map(|name| name.strip_suffix("[1m]").unwrap_or(name).to_owned()),
             stream: fields.boolean("stream")?.unwrap_or(false),
@@ -69,25 +77,25 @@ impl ChatRequest {
             stops: stops(fields)?,
             stop_tokens: stop_tokens(fields)?,
             ignore_eos: fields.boolean("ignore_eos")?.unwrap_or(false),
-            tools: tool_mode(fields, &schemas)?,
-            schemas: Arc::new(schemas),
+            tools: tool_mode(fields, &conversation)?,
+            schemas: Arc::new(schemas(&conversation)),
+            conversation,
             asked: Asked::new(fields)?,
         })
     }
 
     /// The sampling that is used: what the client left out takes the model's value.
-    pub(crate) fn sampling(&self, rule: SamplingRule, family: Family, thinking: bool) -> Sampling {
+    pub(crate) fn sampling(&self, rule: SamplingRule, codec: &dyn ChatCodec) -> Sampling {
         let asked = &self.asked;
-        let own = |value: Option<f32>| if thinking && rule == SamplingRule::Model { None } else { value };
-        // DeepSeek's hosted API picks top_p by mode; here that is only the value of a client that has no wish.
-        let top_p = match (family, thinking) {
-            (Family::V4, true) if self.has_tools() => 0.95,
-            _ => 1.0,
-        };
-        let forced_top_p = rule == SamplingRule::Model && family == Family::V41 && !thinking;
+        let defaults = codec.sampling_defaults(&self.conversation);
+        let thinking = self.conversation.thinking.is_some();
+        let model_rules = rule == SamplingRule::Model;
+        let own = |value: Option<f32>| if thinking && model_rules { None } else { value };
+        // V4.1 picks top_p by itself without thinking too.
+        let forced_top_p = model_rules && codec.family() == Family::V41;
         Sampling {
-            temperature: own(asked.temperature).unwrap_or(1.0),
-            top_p: own(asked.top_p).filter(|_| !forced_top_p).unwrap_or(top_p),
+            temperature: own(asked.temperature).unwrap_or(defaults.temperature),
+            top_p: own(asked.top_p).filter(|_| !forced_top_p).unwrap_or(defaults.top_p),
             top_k: asked.top_k,
             min_p: asked.min_p,
             repetition_penalty: asked.repetition_penalty,
@@ -103,10 +111,10 @@ impl ChatRequest {
     /// # Errors
     /// 400 when less room is left than the smaller of what was asked for and 1024 tokens.
     pub(crate) fn limit(&self, encoded: &Encoded, context: u32) -> Result<u32, ApiError> {
-        let default = match (encoded.thinking, encoded.max_effort) {
-            (false, _) => 8_192,
-            (true, false) => 65_536,
-            (true, true) => 131_072,
+        let default = match self.conversation.thinking {
+            None => 8_192,
+            Some(effort) if effort.level() == Effort::Max.level() => 131_072,
+            Some(_) => 65_536,
         };
         let wanted = self.max_tokens.unwrap_or(default);
         let prompt = u32::try_from(encoded.prompt.len()).unwrap_or(u32::MAX);
@@ -114,10 +122,6 @@ impl ChatRequest {
         // A client without a wish takes whatever is left.
         let least = if self.max_tokens.is_some() { wanted.min(ROOM_MIN) } else { 1 };
         if room < least { Err(ApiError::overflow(prompt, wanted, context)) } else { Ok(wanted.min(room)) }
-    }
-
-    fn has_tools(&self) -> bool {
-        matches!(self.tools, ToolMode::Parse { .. })
     }
 }
 
@@ -247,17 +251,25 @@ fn stop_tokens(fields: Fields<'_, '_>) -> Result<Vec<TokenId>, ApiError> {
         .ok_or_else(|| ApiError::field("stop_token_ids", "`stop_token_ids` must be an array of token ids"))
 }
 
-fn tool_mode(fields: Fields<'_, '_>, schemas: &ToolSchemas) -> Result<ToolMode, ApiError> {
+fn tool_mode(fields: Fields<'_, '_>, conversation: &Conversation) -> Result<ToolMode, ApiError> {
     let parallel = fields.boolean("parallel_tool_calls")?.unwrap_or(true);
-    if schemas.is_empty() {
-        return Ok(ToolMode::Verbatim);
-    }
-    let choice = fields.get("tool_choice").or_else(|| fields.get("function_call"));
-    let none = choice.is_some_and(|choice| choice == "none" || choice.get("type").is_some_and(|kind| kind == "none"));
-    Ok(if none { ToolMode::Remove } else { ToolMode::Parse { first_only: !parallel } })
+    Ok(match conversation.choice {
+        _ if conversation.tools.is_empty() => ToolMode::Verbatim,
+        ToolChoice::None => ToolMode::Remove,
+        ToolChoice::Auto | ToolChoice::Required | ToolChoice::Named(_) => ToolMode::Parse { first_only: !parallel },
+    })
 }
 
-/// The schemas of tools given as `(name, parameters)`.
-pub(crate) fn schemas<'a>(tools: impl IntoIterator<Item = (&'a str, Option<&'a Value>)>) -> ToolSchemas {
-    tools.into_iter().map(|(name, parameters)| (name.to_owned(), ToolSchema::new(parameters))).collect()
+fn schemas(conversation: &Conversation) -> ToolSchemas {
+    conversation.tools.iter().map(|tool| (tool.name.clone(), ToolSchema::new(&tool.parameters))).collect()
+}
+
+impl From<BadRequest> for ApiError {
+    fn from(bad: BadRequest) -> ApiError {
+        match bad.param {
+            Some(param) => ApiError::field(param, bad.message),
+            None => ApiError::invalid(bad.message),
+        }
+        .with_code(bad.code)
+    }
 }
