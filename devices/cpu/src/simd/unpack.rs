@@ -135,9 +135,7 @@ pub(super) fn unpack_steps(dtype: DType, row: &[u8], out: &mut Unpacked<'_>) {
             *scales = [ROCMFP2_SCALE[usize::from(b[8])], ROCMFP2_SCALE[usize::from(b[9])]];
         }),
         DType::Q2K => supers::<84>(row, out, |b, codes, head| {
-            for (i, c) in codes.iter_mut().enumerate() {
-                *c = two_bits(&b[16..], i) as i8;
-            }
+            by_unit(codes, |unit, l| two_bits(&b[16..], unit, l) as i8);
             for j in 0..16 {
                 head.scales[j] = i16::from(b[j] & 15);
                 head.mins[j] = i16::from(b[j] >> 4);
@@ -145,10 +143,7 @@ pub(super) fn unpack_steps(dtype: DType, row: &[u8], out: &mut Unpacked<'_>) {
             (head.d, head.dmin) = (f16_at(b, 80), f16_at(b, 82));
         }),
         DType::Q3K => supers::<110>(row, out, |b, codes, head| {
-            for (i, c) in codes.iter_mut().enumerate() {
-                let high = (b[i % 32] >> (i / 32)) & 1;
-                *c = two_bits(&b[32..], i) as i8 - 4 * (1 - high as i8);
-            }
+            by_unit(codes, |unit, l| (two_bits(&b[32..], unit, l) | ((b[l] >> unit) & 1) << 2) as i8 - 4);
             for j in 0..16 {
                 let low = (b[96 + j % 8] >> (4 * (j / 8))) & 15;
                 let high = (b[104 + j % 4] >> (2 * (j / 4))) & 3;
@@ -157,26 +152,24 @@ pub(super) fn unpack_steps(dtype: DType, row: &[u8], out: &mut Unpacked<'_>) {
             head.d = f16_at(b, 108);
         }),
         DType::Q4K => supers::<144>(row, out, |b, codes, head| {
-            for (i, c) in codes.iter_mut().enumerate() {
-                *c = ((b[16 + 32 * (i / 64) + i % 32] >> (4 * ((i / 32) % 2))) & 15) as i8;
-            }
+            by_unit(codes, |unit, l| ((b[16 + 32 * (unit / 2) + l] >> (4 * (unit % 2))) & 15) as i8);
             six_bit_scales(&b[4..16], head);
             (head.d, head.dmin) = (f16_at(b, 0), f16_at(b, 2));
         }),
         DType::Q5K => supers::<176>(row, out, |b, codes, head| {
-            for (i, c) in codes.iter_mut().enumerate() {
-                let low = (b[48 + 32 * (i / 64) + i % 32] >> (4 * ((i / 32) % 2))) & 15;
-                *c = (low | ((b[16 + i % 32] >> (i / 32)) & 1) << 4) as i8;
-            }
+            by_unit(codes, |unit, l| {
+                let low = (b[48 + 32 * (unit / 2) + l] >> (4 * (unit % 2))) & 15;
+                (low | ((b[16 + l] >> unit) & 1) << 4) as i8
+            });
             six_bit_scales(&b[4..16], head);
             (head.d, head.dmin) = (f16_at(b, 0), f16_at(b, 2));
         }),
         DType::Q6K => supers::<210>(row, out, |b, codes, head| {
-            for (i, c) in codes.iter_mut().enumerate() {
-                let (h, g, l) = (i / 128, (i % 128) / 32, i % 32);
+            by_unit(codes, |unit, l| {
+                let (h, g) = (unit / 4, unit % 4);
                 let low = (b[64 * h + 32 * (g % 2) + l] >> (4 * (g / 2))) & 15;
-                *c = (low | ((b[128 + 32 * h + l] >> (2 * g)) & 3) << 4) as i8 - 32;
-            }
+                (low | ((b[128 + 32 * h + l] >> (2 * g)) & 3) << 4) as i8 - 32
+            });
             for j in 0..16 {
                 head.scales[j] = i16::from(b[192 + j] as i8);
             }
@@ -344,9 +337,20 @@ fn fives(low: &[u8], high: u32, offset: i8, codes: &mut [i8; UNIT]) {
     }
 }
 
+/// Fills the codes of the eight units of a block: `f(unit, place in the unit)`. Shifts then depend on the unit only,
+/// which lets the compiler use vectors.
 #[inline(always)]
-fn two_bits(b: &[u8], i: usize) -> u8 {
-    (b[32 * (i / 128) + i % 32] >> (2 * ((i % 128) / 32))) & 3
+fn by_unit(codes: &mut [i8; SUPER], f: impl Fn(usize, usize) -> i8) {
+    for (unit, codes) in codes.as_chunks_mut::<UNIT>().0.iter_mut().enumerate() {
+        for (l, c) in codes.iter_mut().enumerate() {
+            *c = f(unit, l);
+        }
+    }
+}
+
+#[inline(always)]
+fn two_bits(b: &[u8], unit: usize, l: usize) -> u8 {
+    (b[32 * (unit / 4) + l] >> (2 * (unit % 4))) & 3
 }
 
 /// The 6-bit scales and minimums of Q4_K and Q5_K, one per 32 values.
@@ -374,11 +378,27 @@ fn pair(a: &[u8; 4], b: &[u8; 4]) -> [u8; 8] {
     [a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]]
 }
 
-/// Eight magnitudes with their signs.
+/// Byte k is 0xFF where bit k of the index is set.
+static SIGN_MASKS: [u64; 256] = {
+    let mut masks = [0; 256];
+    let mut signs = 0;
+    while signs < 256 {
+        let mut k = 0;
+        while k < 8 {
+            if signs >> k & 1 == 1 {
+                masks[signs] |= 0xff << (8 * k);
+            }
+            k += 1;
+        }
+        signs += 1;
+    }
+    masks
+};
+
+/// Eight magnitudes (1 to 127) with their signs: complement and add 1, in all bytes at once. No carry leaves a byte.
 #[inline(always)]
 fn eight(magnitudes: &[u8; 8], signs: u8, codes: &mut [i8]) {
-    for (j, (c, m)) in codes[..8].iter_mut().zip(magnitudes).enumerate() {
-        let minus = ((signs >> j) & 1) as i8;
-        *c = (*m as i8 ^ -minus) + minus;
-    }
+    let mask = SIGN_MASKS[usize::from(signs)];
+    let signed = (u64::from_le_bytes(*magnitudes) ^ mask) + (mask & 0x0101_0101_0101_0101);
+    codes[..8].copy_from_slice(&signed.to_le_bytes().map(|b| b as i8));
 }

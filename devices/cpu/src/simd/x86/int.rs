@@ -50,6 +50,30 @@ unsafe fn reduce(v: __m256) -> f32 {
     }
 }
 
+/// Trees over the lanes of several sums.
+#[inline(always)]
+unsafe fn reduce_all<const N: usize>(lanes: [__m256; N]) -> [f32; N] {
+    let mut sums = [0.0; N];
+    for (sum, lanes) in sums.iter_mut().zip(lanes) {
+        // SAFETY: the caller's processor has AVX2.
+        *sum = unsafe { reduce(lanes) };
+    }
+    sums
+}
+
+/// Asks for the bytes `from..from + count` behind `base`. Rows are short beside what the memory's own prefetching needs
+/// to get going, and a tile reads several of them at a time: while one tile is multiplied, the next one is fetched
+/// from its beginning to its end. Addresses past the matrix are harmless.
+#[inline(always)]
+unsafe fn prefetch(base: *const u8, from: usize, count: usize) {
+    let mut at = 0;
+    while at < count {
+        // SAFETY: prefetching reads nothing as far as the program can tell.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(base.wrapping_add(from + at).cast()) };
+        at += 64;
+    }
+}
+
 /// The f16 at `p`, in every lane.
 #[inline(always)]
 unsafe fn half_lanes(p: *const u8) -> __m256 {
@@ -174,6 +198,9 @@ pub(super) unsafe fn rows<T: Unit, D: Dot4, const R: usize>(
             let unit = act.add(u * UnitActs::Q8_0.stride);
             let a = _mm256_loadu_si256(unit.add(UnitActs::Q8_0.codes_at).cast());
             let d = half_lanes(unit);
+            if R > 1 {
+                prefetch(w.wrapping_add(R * stride), u * R * T::BYTES, R * T::BYTES);
+            }
             for (r, acc) in acc.iter_mut().enumerate() {
                 let block = w.add(r * stride + u * T::BYTES);
                 let codes = T::codes(block);
@@ -181,7 +208,7 @@ pub(super) unsafe fn rows<T: Unit, D: Dot4, const R: usize>(
                 *acc = _mm256_fmadd_ps(_mm256_mul_ps(T::scales(block), d), _mm256_cvtepi32_ps(sums), *acc);
             }
         }
-        acc.map(|acc| reduce(acc))
+        reduce_all(acc)
     }
 }
 
@@ -228,7 +255,7 @@ pub(super) unsafe fn units<D: Dot4, const B: usize>(
                 *acc = _mm256_fmadd_ps(_mm256_mul_ps(scales, half_lanes(unit)), _mm256_cvtepi32_ps(sums), *acc);
             }
         }
-        acc.map(|acc| reduce(acc))
+        reduce_all(acc)
     }
 }
 
@@ -296,7 +323,7 @@ pub(super) unsafe fn supers<const B: usize, const MINS: bool>(
                 }
             }
         }
-        acc.map(|acc| reduce(acc))
+        reduce_all(acc)
     }
 }
 
@@ -494,6 +521,9 @@ pub(super) unsafe fn super_rows<T: Super, const R: usize>(
         for k in 0..n / SUPER {
             let block = act.add(k * Q8K_BYTES);
             let d = block.cast::<f32>().read_unaligned();
+            if R > 1 {
+                prefetch(w.wrapping_add(R * stride), k * R * T::BYTES, R * T::BYTES);
+            }
             for (r, acc) in acc.iter_mut().enumerate() {
                 let p = w.add(r * stride + k * T::BYTES);
                 let (scales, mins) = T::scales(p);
@@ -515,6 +545,6 @@ pub(super) unsafe fn super_rows<T: Super, const R: usize>(
                 }
             }
         }
-        acc.map(|acc| reduce(acc))
+        reduce_all(acc)
     }
 }
