@@ -43,9 +43,10 @@ pub struct StateSize {
 }
 
 impl StateSize {
-    /// Everything.
+    /// Everything; `u64::MAX` where that is more than 64 bits count, as in each part.
     pub fn total(&self) -> Bytes {
-        Bytes(self.windows.0 + self.compressed.0 + self.index_keys.0 + self.pool_rings.0)
+        let parts = [self.windows, self.compressed, self.index_keys, self.pool_rings];
+        Bytes(parts.iter().fold(0, |sum, part| sum.saturating_add(part.0)))
     }
 }
 
