@@ -1,8 +1,8 @@
-//! Experts over a band so large that its entries are worked off in several waves.
+//! Bands so large that an operation cuts them: experts into waves, products into blocks of activation rows.
 
 use std::time::Duration;
 
-use luce_core::{DType, HostBuffer, Op, Precision, Reduce};
+use luce_core::{DType, Domain, HostBuffer, Op, Precision, Reduce};
 use luce_device::conformance::{read, write};
 use luce_device::{BandLayout, BufferId, Device, Launch, Memory, QueueId, RowFacts, View, Wait};
 use luce_device_cpu::{CpuConfig, CpuDevice};
@@ -104,6 +104,30 @@ fn rows_of_a_band_of_several_waves_have_the_bits_that_they_have_alone() {
             b.run(1, &ops);
             assert!(read(&sum_host, 0, d * 4) == whole[row * d * 4..][..d * 4], "row {row}, {threads} threads");
             assert!(read(&fixed_host, 0, d * 8) == whole_exact[row * d * 8..][..d * 8], "row {row}, exact");
+        }
+    }
+}
+
+#[test]
+fn products_of_more_rows_than_fit_a_cache_have_the_bits_of_single_rows() {
+    // 8 rows of 32 KiB are one block of activations; 21 rows are three, the last one short.
+    let (rows, inner, outer) = (21, 8192, 37);
+    for threads in [1, 2] {
+        let mut b = Bench::new(threads);
+        let x = values(6, rows * inner);
+        let (weight, _) = b.tensor(DType::F32, [1, outer, inner], &values(7, outer * inner));
+        let (x_all, _) = b.tensor(DType::F32, [1, rows, inner], &x);
+        let (out_all, all) = b.tensor(DType::F32, [1, rows, outer], &vec![f32::NAN; (rows * outer) as usize]);
+        let op = |x, out| Op::Linear { x, weight, out, domain: Domain::Rows, precision: Precision::F32 };
+        b.run(rows, &[op(x_all, out_all)]);
+        let whole = read(&all, 0, (rows * outer * 4) as usize);
+        let (x_one, x_host) = b.tensor(DType::F32, [1, 1, inner], &x[..inner as usize]);
+        let (out_one, one) = b.tensor(DType::F32, [1, 1, outer], &[0f32; 37]);
+        for row in 0..rows as usize {
+            write(&x_host, 0, bytemuck::cast_slice(&x[row * inner as usize..][..inner as usize]));
+            b.run(1, &[op(x_one, out_one)]);
+            let bytes = outer as usize * 4;
+            assert!(read(&one, 0, bytes) == whole[row * bytes..][..bytes], "row {row}, {threads} threads");
         }
     }
 }
