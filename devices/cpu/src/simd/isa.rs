@@ -54,7 +54,7 @@ pub(super) struct Kernels {
     pub(super) direct: fn(DType) -> Option<Direct>,
 }
 
-pub(super) static PORTABLE: Kernels = Kernels {
+pub(super) const PLAIN: Kernels = Kernels {
     name: "portable",
     dot_f32: plain::dot::<F32, F32>,
     dot_f16: plain::dot::<F16, F16>,
@@ -73,6 +73,8 @@ pub(super) static PORTABLE: Kernels = Kernels {
     supers4: [plain::supers::<4, false>, plain::supers::<4, true>],
     direct: |_| None,
 };
+
+static PORTABLE: Kernels = PLAIN;
 
 impl Isa {
     /// The best set that this machine has.

@@ -24,7 +24,7 @@
 //! | `unpack` | blocks to 8-bit codes and scales |
 //! | `plain` | the plain forms |
 //! | `x86` | AVX2 and AVX-512 forms |
-//! | `neon` | NEON forms |
+//! | `neon` | NEON forms of the hottest two |
 //! | `matmul` | matrix times activation rows |
 #![expect(unsafe_code, reason = "vector intrinsics and loads at computed addresses in the innermost loops")]
 
