@@ -3,3 +3,18 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod config;
+mod engine;
+mod error;
+mod exchange;
+mod memory;
+mod plane;
+mod runtime;
+mod sampler;
+mod wiring;
+
+pub use engine::{Engine, EngineOptions};
+pub use error::RuntimeError;
+pub use plane::{BandEnd, WaitPolicy};
+pub use runtime::{Model, Plane};
+pub use sampler::SamplerState;
+pub use wiring::{Node, Placement, Wiring};

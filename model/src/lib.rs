@@ -6,6 +6,7 @@
 mod config;
 mod engram;
 mod error;
+mod program;
 #[cfg(test)]
 mod testing;
 mod weights;
@@ -16,6 +17,7 @@ pub use config::{
 };
 pub use engram::{EngramHasher, EngramHistory};
 pub use error::ModelError;
+pub use program::{Program, ProgramOptions, Stage, StageKind, Value, ValueId, ValueKind};
 pub use weights::{Ignored, Role, Storage, WeightClass, WeightMap};
 
 pub mod chat;
