@@ -30,6 +30,7 @@ pub(crate) struct Announced {
 }
 
 /// Message to a device actor.
+#[allow(clippy::large_enum_variant, reason = "a token travels by value so that sending allocates nothing")]
 pub(crate) enum Message {
     Announce(Announced),
     Token(Token),

@@ -101,6 +101,6 @@ mod tests {
     #[should_panic(expected = "at most 8 tensors")]
     fn an_edge_with_too_many_tensors_is_a_bug_not_a_lost_tensor() {
         let h = Handle { owner: ActorId(0), slot: 0, dtype: DType::F32, shape: [1, 1], fence: Fence::Ready };
-        (0..9).map(|_| h).collect::<Handles>();
+        let _ = (0..9).map(|_| h).collect::<Handles>();
     }
 }
