@@ -8,6 +8,7 @@
 //! [slots, rows, width] f32: the part of a sequence lies in plane `slot`. Per-row facts (token, position, slot, where the
 //! sequence's rows begin) come from the launch's band description, never through operands. Every result depends on its
 //! own row and that row's sequence only, and every sum has one fixed order: see design.md section 6.
+#![allow(rustdoc::broken_intra_doc_links, reason = "shapes are written in brackets")]
 
 /// How many rows an operation runs over.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
