@@ -55,12 +55,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         .map_err(|e| anyhow::anyhow!("{}", e.message))?;
     let prompt = format.render(&tokenizer, &conversation).tokens;
     let room = engine.served().context.saturating_sub(prompt.len() as u32);
-    let request = GenerateRequest {
-        max_tokens: args.max_tokens.min(room).max(1),
-        stop_tokens: format.stop_ids(&tokenizer),
-        sampling: Sampling { temperature: args.temperature, seed: args.seed, ..Sampling::default() },
-        prompt,
-    };
+    let mut request = GenerateRequest::greedy(prompt, args.max_tokens.min(room).max(1), format.stop_ids(&tokenizer));
+    request.sampling = Sampling { temperature: args.temperature, seed: args.seed, ..Sampling::default() };
     let (send, events) = std::sync::mpsc::channel();
     engine.submit(request, Box::new(move |e| send.send(e).map_err(|_| SinkClosed)))?;
     let mut decoder = StreamDecoder::new(Markers::Show);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use flume::{Receiver, Sender};
 use luce_core::{
     BandId, BandKind, BandSpec, Chosen, Event, EventSink, Finish, Generate, GenerateRequest, LaneId, Lifecycle,
-    Refusal, RequestId, RowSpan, SequenceId, Served, SlotId, Timings, TokenId, TokenPos, Usage,
+    Refusal, RequestId, RowSpan, SequenceId, Served, SlotId, SlotStatus, Status, Timings, TokenId, TokenPos, Usage,
 };
 use luce_device::Device;
 use luce_model::{EngramHistory, ProgramOptions};
@@ -56,6 +56,7 @@ pub struct Engine {
     max_queue: u32,
     lifecycle: Arc<Mutex<Lifecycle>>,
     queued: Arc<AtomicU64>,
+    board: Arc<Mutex<Status>>,
     next: AtomicU64,
     commands: Sender<Command>,
     leader: Option<JoinHandle<()>>,
@@ -79,7 +80,9 @@ impl Engine {
         let (commands, mailbox) = flume::unbounded();
         let system = |e: std::io::Error| RuntimeError::System(format!("thread: {e}"));
         let max_queue = options.max_queue;
-        let leader = Leader::new(&options, model.config.vocab, lifecycle.clone(), queued.clone());
+        let slots = options.program.slots;
+        let board = Arc::new(Mutex::new(Status { slots, ..Status::default() }));
+        let leader = Leader::new(&options, model.config.vocab, lifecycle.clone(), queued.clone(), board.clone());
         let handle =
             std::thread::Builder::new().name("leader".into()).spawn(move || leader.run(&mailbox)).map_err(system)?;
         let (state, loaded) = (lifecycle.clone(), commands.clone());
@@ -92,7 +95,8 @@ impl Engine {
             }
         };
         std::thread::Builder::new().name("loader".into()).spawn(load).map_err(system)?;
-        Ok(Engine { served, max_queue, lifecycle, queued, next: AtomicU64::new(0), commands, leader: Some(handle) })
+        let next = AtomicU64::new(0);
+        Ok(Engine { served, max_queue, lifecycle, queued, board, next, commands, leader: Some(handle) })
     }
 
     /// Takes no more requests; live ones finish.
@@ -142,6 +146,12 @@ impl Generate for Engine {
 
     fn lifecycle(&self) -> Lifecycle {
         self.lifecycle.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn status(&self) -> Status {
+        let mut status = self.board.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        status.queued = self.queued.load(Ordering::Relaxed) as u32;
+        status
     }
 
     fn submit(&self, request: GenerateRequest, sink: Box<dyn EventSink>) -> Result<RequestId, Refusal> {
@@ -221,15 +231,24 @@ struct Leader {
     vocab: usize,
     lifecycle: Arc<Mutex<Lifecycle>>,
     queued: Arc<AtomicU64>,
+    board: Arc<Mutex<Status>>,
     queue: VecDeque<Waiting>,
     live: BTreeMap<SequenceId, Sequence>,
     next_band: u64,
     plane: Option<(Plane, Receiver<BandEnd>)>,
     logits: Vec<f32>,
+    /// Prompt tokens read and tokens generated since start.
+    totals: (u64, u64),
 }
 
 impl Leader {
-    fn new(options: &EngineOptions, vocab: u32, lifecycle: Arc<Mutex<Lifecycle>>, queued: Arc<AtomicU64>) -> Leader {
+    fn new(
+        options: &EngineOptions,
+        vocab: u32,
+        lifecycle: Arc<Mutex<Lifecycle>>,
+        queued: Arc<AtomicU64>,
+        board: Arc<Mutex<Status>>,
+    ) -> Leader {
         Leader {
             lanes: vec![false; 1 + options.bands_in_flight as usize],
             slots: (0..options.program.slots as u16).rev().map(SlotId).collect(),
@@ -237,11 +256,13 @@ impl Leader {
             vocab: vocab as usize,
             lifecycle,
             queued,
+            board,
             queue: VecDeque::new(),
             live: BTreeMap::new(),
             next_band: 0,
             plane: None,
             logits: Vec::new(),
+            totals: (0, 0),
         }
     }
 
@@ -275,6 +296,7 @@ impl Leader {
             }
             self.admit();
             self.compose();
+            self.publish();
         }
         for w in self.queue.drain(..) {
             let mut sink = w.sink;
@@ -286,6 +308,20 @@ impl Leader {
         if let Some((plane, _)) = self.plane.take() {
             plane.stop();
         }
+    }
+
+    /// Shows the live sequences to status pages; skipped while one is being read.
+    fn publish(&self) {
+        let Ok(mut board) = self.board.try_lock() else { return };
+        board.live.clear();
+        board.live.extend(self.live.values().map(|s| SlotStatus {
+            slot: u32::from(s.slot.0),
+            request: s.id,
+            prompt: s.prompt as u32,
+            read: s.sent.min(s.prompt) as u32,
+            generated: (s.tokens.len() - s.prompt) as u32,
+        }));
+        (board.prompt_tokens, board.generated_tokens) = self.totals;
     }
 
     fn broken(&mut self, why: &str) {
@@ -320,7 +356,7 @@ impl Leader {
                 id: w.id,
                 slot,
                 prompt: w.request.prompt.len(),
-                sampler: SamplerState::new(&w.request.sampling, &w.request.prompt, seed),
+                sampler: SamplerState::new(&mut w.request, self.vocab as u32, seed),
                 tokens: w.request.prompt,
                 sent: 0,
                 bands: 0,
@@ -405,11 +441,15 @@ impl Leader {
         for span in &end.spec.spans {
             let Some(s) = self.live.get_mut(&span.sequence) else { continue };
             s.bands -= 1;
+            if end.spec.kind == BandKind::Prefill {
+                self.totals.0 += span.tokens.len() as u64;
+            }
             if let Err(why) = &result {
                 s.failed.get_or_insert_with(|| why.clone());
             } else if span.picks > 0 {
                 let row = picks.next().expect("one row of logits per pick");
                 if s.ended.is_none() {
+                    self.totals.1 += 1;
                     s.take(row);
                 }
             }
@@ -441,14 +481,18 @@ impl Leader {
 impl Sequence {
     /// Chooses and reports the next token.
     fn take(&mut self, logits: &mut [f32]) {
-        let Some(token) = self.sampler.choose(logits, self.tokens.len() as u32) else {
-            self.failed = Some("every logit is NaN: the model file or a device is broken".into());
-            return;
+        let choice = match self.sampler.choose(logits, self.tokens.len() as u32) {
+            Ok(choice) => choice,
+            Err(why) => {
+                self.failed = Some(why);
+                return;
+            }
         };
+        let token = choice.token;
         self.first.get_or_insert_with(Instant::now);
         self.tokens.push(token);
         let stop = self.stop.contains(&token);
-        if self.sink.send(Event::Token(Chosen { token, stop })).is_err() {
+        if self.sink.send(Event::Token(Chosen { token, stop, logprobs: choice.logprobs })).is_err() {
             self.ended = Some(Finish::Cancelled);
         } else if stop {
             self.ended = Some(Finish::Stop);

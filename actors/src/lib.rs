@@ -16,5 +16,5 @@ pub use engine::{Engine, EngineOptions};
 pub use error::RuntimeError;
 pub use plane::{BandEnd, WaitPolicy};
 pub use runtime::{Model, Plane};
-pub use sampler::SamplerState;
+pub use sampler::{Choice, SamplerState};
 pub use wiring::{Node, Placement, Wiring};

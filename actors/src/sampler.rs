@@ -1,37 +1,94 @@
-//! Chooses a token from logits: penalties, temperature, top-k, top-p, min-p, and one draw keyed by (seed, position).
-//! A NaN logit is never chosen; if every logit is NaN, nothing is.
+//! Chooses a token from logits: bias, penalties, constraint, temperature, top-k, top-p, min-p, and one draw keyed by
+//! (seed, position). A NaN logit is never chosen; if every logit is NaN, nothing is.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use luce_core::{Sampling, TokenId};
+use luce_core::{Constraint, GenerateRequest, Logprobs, Sampling, TokenId, TokenSet};
 
 /// What the sampler remembers of one sequence.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct SamplerState {
     sampling: Sampling,
     seed: u64,
-    prompt: HashMap<u32, ()>,
+    prompt: HashSet<u32>,
     generated: HashMap<u32, u32>,
+    count: u32,
+    stop: Vec<TokenId>,
+    logprobs: Option<u32>,
+    constraint: Option<Box<dyn Constraint>>,
+    allowed: TokenSet,
+}
+
+/// A chosen token and, where asked for, how probable it was.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Choice {
+    /// The token.
+    pub token: TokenId,
+    /// Where the request asked for them.
+    pub logprobs: Option<Box<Logprobs>>,
 }
 
 impl SamplerState {
-    /// For a request; `seed` is used where the request names none.
-    pub fn new(sampling: &Sampling, prompt: &[TokenId], seed: u64) -> SamplerState {
+    /// Takes what concerns sampling out of a request; `seed` is used where the request names none.
+    pub fn new(request: &mut GenerateRequest, vocabulary: u32, seed: u64) -> SamplerState {
+        let sampling = std::mem::take(&mut request.sampling);
         let penal = sampling.repetition_penalty != 1.0;
         SamplerState {
             seed: sampling.seed.unwrap_or(seed),
-            sampling: sampling.clone(),
-            prompt: prompt.iter().filter(|_| penal).map(|t| (t.0, ())).collect(),
+            prompt: request.prompt.iter().filter(|_| penal).map(|t| t.0).collect(),
+            sampling,
             generated: HashMap::new(),
+            count: 0,
+            stop: request.stop_tokens.clone(),
+            logprobs: request.logprobs,
+            constraint: request.constraint.take(),
+            allowed: TokenSet::full(vocabulary),
         }
     }
 
-    /// The token for `position` from `logits`, which are changed. `None` if every logit is NaN.
-    pub fn choose(&mut self, logits: &mut [f32], position: u32) -> Option<TokenId> {
+    /// The token for `position` from `logits`, [vocabulary], which are changed.
+    ///
+    /// # Errors
+    /// Why nothing can be chosen: every logit is NaN, or the constraint allows nothing.
+    pub fn choose(&mut self, logits: &mut [f32], position: u32) -> Result<Choice, String> {
+        let wanted = self.logprobs.map(|top| (top, log_softmax(logits, top)));
+        for &(token, bias) in &self.sampling.logit_bias {
+            if let Some(l) = logits.get_mut(token.index()) {
+                *l += bias;
+            }
+        }
         self.penalise(logits);
-        let token = if self.sampling.temperature <= 0.0 { greedy(logits) } else { self.draw(logits, position) }?;
+        self.restrict(logits)?;
+        let token = if self.sampling.temperature <= 0.0 { greedy(logits) } else { self.draw(logits, position) };
+        let token = token.ok_or("no token can be chosen: every logit is NaN or forbidden")?;
         *self.generated.entry(token).or_default() += 1;
-        Some(TokenId(token))
+        self.count += 1;
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(TokenId(token))?;
+        }
+        let logprobs = wanted.map(|(_, of)| Box::new(of(token)));
+        Ok(Choice { token: TokenId(token), logprobs })
+    }
+
+    /// Forbids what the constraint excludes, and stop tokens that come too early.
+    fn restrict(&mut self, logits: &mut [f32]) -> Result<(), String> {
+        if self.count < self.sampling.min_tokens {
+            for token in &self.stop {
+                if let Some(l) = logits.get_mut(token.index()) {
+                    *l = f32::NEG_INFINITY;
+                }
+            }
+        }
+        let Some(constraint) = &mut self.constraint else { return Ok(()) };
+        self.allowed.fill();
+        if constraint.restrict(&mut self.allowed)? {
+            for (i, l) in (0u32..).zip(logits.iter_mut()) {
+                if !self.allowed.contains(TokenId(i)) {
+                    *l = f32::NEG_INFINITY;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn penalise(&self, logits: &mut [f32]) {
@@ -42,7 +99,7 @@ impl SamplerState {
             }
         };
         if s.repetition_penalty != 1.0 {
-            self.prompt.keys().filter(|t| !self.generated.contains_key(t)).for_each(|&t| repeat(t));
+            self.prompt.iter().filter(|t| !self.generated.contains_key(t)).for_each(|&t| repeat(t));
             self.generated.keys().for_each(|&t| repeat(t));
         }
         for (&token, &count) in &self.generated {
@@ -58,8 +115,8 @@ impl SamplerState {
         // Largest first, lowest id on ties; weights relative to the largest.
         let mut order: Vec<(u32, f64)> = (0u32..)
             .zip(logits)
-            .filter(|(_, l)| !l.is_nan())
-            .map(|(i, &l)| (i, if l == best { 1.0 } else { (f64::from(l - best) / f64::from(s.temperature)).exp() }))
+            .filter(|(_, l)| **l > f32::NEG_INFINITY)
+            .map(|(i, &l)| (i, if l == best { 1.0 } else { libm::exp(f64::from(l - best) / f64::from(s.temperature)) }))
             .collect();
         order.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         if s.top_k > 0 {
@@ -90,11 +147,29 @@ impl SamplerState {
 fn greedy(logits: &[f32]) -> Option<u32> {
     let mut best: Option<(u32, f32)> = None;
     for (i, &l) in (0u32..).zip(logits) {
-        if !l.is_nan() && best.is_none_or(|(_, b)| l > b) {
+        if l > f32::NEG_INFINITY && best.is_none_or(|(_, b)| l > b) {
             best = Some((i, l));
         }
     }
     best.map(|b| b.0)
+}
+
+/// Prepares the log-probabilities of a token and of the `top` best from unchanged logits.
+fn log_softmax(logits: &[f32], top: u32) -> impl FnOnce(u32) -> Logprobs + use<> {
+    let best = logits.iter().copied().filter(|l| !l.is_nan()).fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().filter(|l| !l.is_nan()).map(|&l| libm::exp(f64::from(l - best))).sum();
+    let log_sum = f64::from(best) + libm::log(sum);
+    let all: Vec<f32> = logits.iter().map(|&l| (f64::from(l) - log_sum) as f32).collect();
+    let mut order: Vec<u32> = (0..all.len() as u32).filter(|&i| !all[i as usize].is_nan()).collect();
+    let better = |a: &u32, b: &u32| all[*b as usize].total_cmp(&all[*a as usize]).then(a.cmp(b));
+    let top = (top as usize).min(order.len());
+    if top > 0 && top < order.len() {
+        order.select_nth_unstable_by(top - 1, better);
+    }
+    order.truncate(top);
+    order.sort_unstable_by(better);
+    let top = order.into_iter().map(|i| (TokenId(i), all[i as usize])).collect();
+    move |token| Logprobs { chosen: all[token as usize], top }
 }
 
 /// A number in [0, 1) from 53 bits of a splitmix64 finaliser over seed and position.
@@ -112,14 +187,67 @@ fn uniform(seed: u64, position: u32) -> f64 {
 mod tests {
     use super::*;
 
+    fn state(sampling: Sampling, change: impl FnOnce(&mut GenerateRequest)) -> SamplerState {
+        let mut request = GenerateRequest::greedy(vec![TokenId(0)], 1, vec![]);
+        request.sampling = sampling;
+        change(&mut request);
+        SamplerState::new(&mut request, 4, 7)
+    }
+
     fn pick(s: Sampling, logits: &[f32], position: u32) -> Option<u32> {
-        SamplerState::new(&s, &[], 7).choose(&mut logits.to_vec(), position).map(|t| t.0)
+        state(s, |_| ()).choose(&mut logits.to_vec(), position).ok().map(|c| c.token.0)
     }
 
     #[test]
     fn greedy_takes_the_lowest_id_of_equal_logits_and_never_nan() {
         assert_eq!(pick(Sampling::default(), &[f32::NAN, 1.0, 2.0, 2.0], 0), Some(2));
         assert_eq!(pick(Sampling::default(), &[f32::NAN], 0), None);
+    }
+
+    #[test]
+    fn bias_and_min_tokens_forbid_what_they_name() {
+        let logits = [0.0, 1.0, 2.0, 3.0];
+        let bias = vec![(TokenId(3), f32::NEG_INFINITY), (TokenId(0), 5.0), (TokenId(99), 1.0)];
+        assert_eq!(pick(Sampling { logit_bias: bias, ..Sampling::default() }, &logits, 0), Some(0));
+        let sampling = Sampling { min_tokens: 1, ..Sampling::default() };
+        let mut early = state(sampling, |r| r.stop_tokens = vec![TokenId(3)]);
+        assert_eq!(early.choose(&mut logits.to_vec(), 0).unwrap().token, TokenId(2));
+        assert_eq!(early.choose(&mut logits.to_vec(), 1).unwrap().token, TokenId(3));
+    }
+
+    /// Allows 1 and then nothing.
+    #[derive(Debug)]
+    struct OnlyOne(bool);
+
+    impl Constraint for OnlyOne {
+        fn restrict(&mut self, allowed: &mut TokenSet) -> Result<bool, String> {
+            allowed.clear();
+            allowed.insert(TokenId(1));
+            if self.0 { Err("the grammar is complete".into()) } else { Ok(true) }
+        }
+
+        fn accept(&mut self, token: TokenId) -> Result<(), String> {
+            self.0 = token == TokenId(1);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_constraint_limits_the_choice_sees_it_and_may_end_it() {
+        let mut s = state(Sampling::default(), |r| r.constraint = Some(Box::new(OnlyOne(false))));
+        assert_eq!(s.choose(&mut [0.0, 1.0, 2.0, 3.0], 0).unwrap().token, TokenId(1));
+        assert_eq!(s.choose(&mut [0.0, 1.0, 2.0, 3.0], 1), Err("the grammar is complete".into()));
+    }
+
+    #[test]
+    fn log_probabilities_are_of_the_unchanged_logits_best_first() {
+        let bias = vec![(TokenId(0), 100.0)];
+        let mut s = state(Sampling { logit_bias: bias, ..Sampling::default() }, |r| r.logprobs = Some(2));
+        let choice = s.choose(&mut [0.0, 3f32.ln(), f32::NEG_INFINITY, f32::NEG_INFINITY], 0).unwrap();
+        let got = choice.logprobs.unwrap();
+        let near = |a: f32, b: f32| (a - b.ln()).abs() < 1e-6;
+        assert!(choice.token == TokenId(0) && near(got.chosen, 0.25), "{got:?}");
+        assert!(got.top[0].0 == TokenId(1) && near(got.top[0].1, 0.75) && got.top[1].0 == TokenId(0), "{got:?}");
     }
 
     #[test]

@@ -29,6 +29,10 @@ pub struct Sampling {
     pub frequency_penalty: f32,
     /// Key of the random draws; equal seeds give equal text. `None`: chosen when the request is admitted.
     pub seed: Option<u64>,
+    /// Added to the logits of these tokens before everything else; minus infinity forbids one.
+    pub logit_bias: Vec<(TokenId, f32)>,
+    /// Stop tokens are forbidden until this many tokens have been generated.
+    pub min_tokens: u32,
 }
 
 impl Default for Sampling {
@@ -42,12 +46,92 @@ impl Default for Sampling {
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             seed: None,
+            logit_bias: Vec::new(),
+            min_tokens: 0,
         }
     }
 }
 
+/// A set of token ids, one bit each.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokenSet {
+    words: Vec<u32>,
+    vocabulary: u32,
+}
+
+impl TokenSet {
+    /// All ids below `vocabulary`.
+    pub fn full(vocabulary: u32) -> TokenSet {
+        let mut set = TokenSet { words: vec![0; vocabulary.div_ceil(32) as usize], vocabulary };
+        set.fill();
+        set
+    }
+
+    /// Makes every id a member.
+    pub fn fill(&mut self) {
+        self.words.fill(u32::MAX);
+        let spare = self.words.len() as u32 * 32 - self.vocabulary;
+        if let Some(last) = self.words.last_mut() {
+            *last >>= spare;
+        }
+    }
+
+    /// Removes every id.
+    pub fn clear(&mut self) {
+        self.words.fill(0);
+    }
+
+    /// Adds `token`; ids outside the vocabulary are ignored.
+    pub fn insert(&mut self, token: TokenId) {
+        if token.0 < self.vocabulary {
+            self.words[token.index() / 32] |= 1 << (token.0 % 32);
+        }
+    }
+
+    /// Removes `token`.
+    pub fn remove(&mut self, token: TokenId) {
+        if token.0 < self.vocabulary {
+            self.words[token.index() / 32] &= !(1 << (token.0 % 32));
+        }
+    }
+
+    /// Whether `token` is a member.
+    pub fn contains(&self, token: TokenId) -> bool {
+        token.0 < self.vocabulary && self.words[token.index() / 32] >> (token.0 % 32) & 1 == 1
+    }
+
+    /// Keeps the ids whose bits are set in `mask` too: bit `t % 32` of word `t / 32`, missing words are zero.
+    pub fn intersect(&mut self, mask: &[u32]) {
+        for (i, word) in self.words.iter_mut().enumerate() {
+            *word &= mask.get(i).copied().unwrap_or(0);
+        }
+    }
+
+    /// Whether no id is a member.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|&w| w == 0)
+    }
+}
+
+/// What the next token may be, as a state machine that follows the chosen tokens: a grammar, a budget of thinking.
+/// Called from a control thread between two steps, so both calls have to be fast.
+pub trait Constraint: Send + fmt::Debug {
+    /// Removes the tokens that may not come next from `allowed`. Where nothing is restricted it returns false and leaves
+    /// `allowed` alone.
+    ///
+    /// # Errors
+    /// Why no token can come next; the request then fails with this text.
+    fn restrict(&mut self, allowed: &mut TokenSet) -> Result<bool, String>;
+
+    /// Takes note of the token that was chosen.
+    ///
+    /// # Errors
+    /// Why it does not fit; the request then fails with this text.
+    fn accept(&mut self, token: TokenId) -> Result<(), String>;
+}
+
 /// What to generate.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Debug)]
 pub struct GenerateRequest {
     /// The whole prompt; at least one token, each inside the vocabulary.
     pub prompt: Vec<TokenId>,
@@ -57,15 +141,38 @@ pub struct GenerateRequest {
     pub stop_tokens: Vec<TokenId>,
     /// How tokens are chosen.
     pub sampling: Sampling,
+    /// Report the log-probability of each token and of this many most probable ones.
+    pub logprobs: Option<u32>,
+    /// Limits which tokens may come.
+    pub constraint: Option<Box<dyn Constraint>>,
+}
+
+impl GenerateRequest {
+    /// Greedy and unconstrained.
+    pub fn greedy(prompt: Vec<TokenId>, max_tokens: u32, stop_tokens: Vec<TokenId>) -> GenerateRequest {
+        let sampling = Sampling::default();
+        GenerateRequest { prompt, max_tokens, stop_tokens, sampling, logprobs: None, constraint: None }
+    }
+}
+
+/// Natural logarithms of the model's own probabilities: before bias, penalties, constraint and temperature.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Logprobs {
+    /// Of the chosen token.
+    pub chosen: f32,
+    /// The most probable tokens, best first, lowest id first on ties.
+    pub top: Vec<(TokenId, f32)>,
 }
 
 /// One generated token.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Chosen {
     /// Its id.
     pub token: TokenId,
     /// True when it is one of the request's stop tokens: it is not part of the text.
     pub stop: bool,
+    /// Where the request asked for them.
+    pub logprobs: Option<Box<Logprobs>>,
 }
 
 /// Why an answer ended.
@@ -208,6 +315,59 @@ pub struct Served {
     pub vocabulary: u32,
 }
 
+/// A live sequence, for `/slots`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotStatus {
+    /// Its place, from 0.
+    pub slot: u32,
+    /// Its request.
+    pub request: RequestId,
+    /// Tokens of its prompt.
+    pub prompt: u32,
+    /// Prompt tokens read so far.
+    pub read: u32,
+    /// Generated tokens.
+    pub generated: u32,
+}
+
+/// One actor, for `/status` and the dashboard.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ActorStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Its kind, such as `cpu`.
+    pub kind: String,
+    /// Its roles.
+    pub roles: Vec<String>,
+    /// `starting`, `running`, `draining`, `stopped` or `failed: why`.
+    pub state: String,
+    /// Bytes of its buffers.
+    pub memory: u64,
+    /// The most bytes that it may hold, where it has a budget.
+    pub budget: Option<u64>,
+    /// Microseconds of work since start, for busy shares.
+    pub busy_us: u64,
+    /// Messages in its mailbox.
+    pub mailbox: u32,
+}
+
+/// A snapshot of the engine.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Status {
+    /// Requests that wait.
+    pub queued: u32,
+    /// The most sequences at a time.
+    pub slots: u32,
+    /// Live sequences.
+    pub live: Vec<SlotStatus>,
+    /// Actors in the order of the configuration.
+    pub actors: Vec<ActorStatus>,
+    /// Prompt tokens read since start.
+    pub prompt_tokens: u64,
+    /// Tokens generated since start.
+    pub generated_tokens: u64,
+}
+
 /// An engine that generates tokens.
 pub trait Generate: Send + Sync {
     /// What is being served.
@@ -215,6 +375,9 @@ pub trait Generate: Send + Sync {
 
     /// Whether requests are taken, and if not, why.
     fn lifecycle(&self) -> Lifecycle;
+
+    /// A snapshot for status pages; cheap, taken without stopping anything.
+    fn status(&self) -> Status;
 
     /// Takes a request. Its events go to `sink`, in order, ending with `Finished` or `Failed`.
     ///
@@ -224,4 +387,21 @@ pub trait Generate: Send + Sync {
 
     /// Ends a request within one step. Unknown or finished ids are ignored.
     fn cancel(&self, id: RequestId);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_set_holds_exactly_the_vocabulary_and_what_is_added() {
+        let mut set = TokenSet::full(33);
+        assert!(set.contains(TokenId(32)) && !set.contains(TokenId(33)));
+        set.intersect(&[1 << 5]);
+        assert!(set.contains(TokenId(5)) && !set.contains(TokenId(32)));
+        set.remove(TokenId(5));
+        assert!(set.is_empty());
+        set.insert(TokenId(40));
+        assert!(set.is_empty(), "ids outside the vocabulary are ignored");
+    }
 }

@@ -17,8 +17,8 @@ pub use buffer::HostBuffer;
 pub use catalog::{Catalog, MetaArray, MetaValue, TensorInfo};
 pub use dtype::{DType, UnknownDType};
 pub use generate::{
-    Chosen, Event, EventSink, Finish, Generate, GenerateRequest, Lifecycle, Refusal, RequestId, Sampling, Served,
-    SinkClosed, Timings, Usage,
+    ActorStatus, Chosen, Constraint, Event, EventSink, Finish, Generate, GenerateRequest, Lifecycle, Logprobs, Refusal,
+    RequestId, Sampling, Served, SinkClosed, SlotStatus, Status, Timings, TokenSet, Usage,
 };
 pub use handle::{Fence, Handle, Handles, Tag, Token};
 pub use ids::{

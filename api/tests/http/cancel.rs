@@ -82,7 +82,10 @@ fn a_slow_reader_does_not_hold_the_engine_up() {
     // Nothing is read; the socket's buffers fill, the engine must not notice.
     let begun = std::time::Instant::now();
     for _ in 0..4000 {
-        taken.sink.send(Event::Token(luce_core::Chosen { token: luce_core::TokenId(97), stop: false })).unwrap();
+        taken
+            .sink
+            .send(Event::Token(luce_core::Chosen { token: luce_core::TokenId(97), stop: false, logprobs: None }))
+            .unwrap();
     }
     assert!(begun.elapsed() < SOON);
     drop(connection);

@@ -136,6 +136,7 @@ fn sampling_takes_the_clients_values_and_the_models_where_there_are_none() {
         presence_penalty: 1.0,
         frequency_penalty: -0.5,
         seed: Some(u64::MAX),
+        ..Sampling::default()
     };
     assert_eq!(sampling(&rig, given), wanted);
     let tools = json!({"thinking": {"type": "enabled"}, "tools": [{"type": "function", "function": {"name": "f"}}]});

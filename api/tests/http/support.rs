@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use luce_api::{ApiConfig, ApiState, Backend, ChatCodec, Encoded, Piece, ServerHandle, serve};
 use luce_core::{
-    Chosen, Event, EventSink, Finish, Generate, GenerateRequest, Lifecycle, Refusal, RequestId, Served, Timings,
-    TokenId, Usage,
+    Chosen, Event, EventSink, Finish, Generate, GenerateRequest, Lifecycle, Refusal, RequestId, Served, Status,
+    Timings, TokenId, Usage,
 };
 use luce_model::Family;
 use luce_model::chat::{ChatFormat, Conversation, EffortProfile, Message, Opening, Part, SamplingDefaults};
@@ -103,7 +103,7 @@ impl Taken {
     pub(crate) fn send_tokens(&mut self, ids: &[u32]) {
         for &id in ids {
             // A closed sink is what some tests are about.
-            let _ = self.sink.send(Event::Token(Chosen { token: TokenId(id), stop: id == EOS }));
+            let _ = self.sink.send(Event::Token(Chosen { token: TokenId(id), stop: id == EOS, logprobs: None }));
         }
     }
 
@@ -146,6 +146,10 @@ impl Generate for Engine {
 
     fn lifecycle(&self) -> Lifecycle {
         self.lifecycle.lock().unwrap().clone()
+    }
+
+    fn status(&self) -> Status {
+        Status::default()
     }
 
     fn submit(&self, request: GenerateRequest, sink: Box<dyn EventSink>) -> Result<RequestId, Refusal> {

@@ -85,6 +85,8 @@ fn generate_request(
         max_tokens: request.limit(encoded, served.context)?,
         stop_tokens: turn_ends.iter().chain(&request.stop_tokens).copied().collect(),
         sampling: request.sampling(shared.config.sampling, &*backend.codec),
+        logprobs: None,
+        constraint: None,
     })
 }
 

@@ -102,6 +102,7 @@ impl ChatRequest {
             presence_penalty: asked.presence_penalty,
             frequency_penalty: asked.frequency_penalty,
             seed: asked.seed,
+            ..Sampling::default()
         }
     }
 
