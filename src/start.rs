@@ -10,7 +10,7 @@ use luce_model::chat::{ChatFormat, EffortProfile};
 use luce_model::tokenizer::Tokenizer;
 use luce_model::{Program, ProgramOptions};
 use luce_runtime::config::{self, Activations, Config, Loaded, Qat, ReduceMode, Role};
-use luce_runtime::{Engine, EngineOptions, Model, Placement, WaitPolicy, Wiring};
+use luce_runtime::{Engine, EngineOptions, Fuse, Model, Placement, WaitPolicy, Wiring};
 
 use crate::linked;
 
@@ -77,7 +77,7 @@ impl Plan {
     /// The wiring as text or for Graphviz.
     pub(crate) fn wiring(&self, dot: bool) -> String {
         let program = Program::build(&self.model.config, &self.model.weights, self.program);
-        let wiring = Wiring::compile(&program, &self.placement);
+        let wiring = Wiring::compile(&program, &self.placement, Fuse::Neighbours);
         if dot { wiring.dot(&program) } else { wiring.text(&program) }
     }
 

@@ -18,7 +18,7 @@ use luce_device::Device;
 use luce_model::{EngramHistory, ProgramOptions};
 
 use crate::plane::{BandEnd, WaitPolicy};
-use crate::{Model, Placement, Plane, RuntimeError, SamplerState};
+use crate::{Model, Placement, Plane, PlaneOptions, RuntimeError, SamplerState};
 
 /// Sizes and policies of an engine.
 #[derive(Clone, Debug)]
@@ -88,8 +88,8 @@ impl Engine {
         let (state, loaded) = (lifecycle.clone(), commands.clone());
         let load = move || {
             let mut progress = |share| set(&state, Lifecycle::Loading(share));
-            let lanes = 1 + options.bands_in_flight as usize;
-            match Plane::start(&model, &placement, devices, options.program, lanes, options.wait, &mut progress) {
+            let plane = PlaneOptions { lanes: 1 + options.bands_in_flight as usize, wait: options.wait, tap: None };
+            match Plane::start(&model, &placement, devices, options.program, plane, &mut progress) {
                 Ok(plane) => drop(loaded.send(Command::Loaded(Box::new(plane)))),
                 Err(e) => set(&state, Lifecycle::Broken(chain(&e))),
             }

@@ -14,7 +14,8 @@ mod wiring;
 
 pub use engine::{Engine, EngineOptions};
 pub use error::RuntimeError;
+pub use plane::tap::{Tap, Tapped};
 pub use plane::{BandEnd, WaitPolicy};
-pub use runtime::{Model, Plane};
+pub use runtime::{Model, Plane, PlaneOptions};
 pub use sampler::{Choice, SamplerState};
-pub use wiring::{Node, Placement, Wiring};
+pub use wiring::{Fuse, Node, Placement, Wiring};

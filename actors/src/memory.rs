@@ -26,7 +26,7 @@ fn aligned(bytes: u64) -> u64 {
     bytes.next_multiple_of(64).max(64)
 }
 
-/// Allocates everything for `lanes` lanes.
+/// Allocates everything for `lanes` lanes. The host sees Engram rows, logits and the lane values named in `seen`.
 pub(crate) fn allocate(
     devices: &mut [Box<dyn Device>],
     wiring: &Wiring,
@@ -34,6 +34,7 @@ pub(crate) fn allocate(
     config: &ModelConfig,
     lanes: usize,
     layout: BandLayout,
+    seen: &[String],
 ) -> Result<Slots, RuntimeError> {
     let fail = |actor: ActorId, source: DeviceError| RuntimeError::Device {
         actor: wiring.placement.names[actor.index()].clone(),
@@ -68,7 +69,11 @@ pub(crate) fn allocate(
             rows: value.rows,
             planes,
         };
-        let host_sees = matches!(value.kind, ValueKind::EngramRows(_)) || program.lane("logits") == Some(id);
+        let host_sees = match &value.kind {
+            ValueKind::EngramRows(_) => true,
+            ValueKind::Lane(name) => name == "logits" || seen.contains(name),
+            _ => false,
+        };
         match value.kind {
             ValueKind::Lane(_) | ValueKind::EngramRows(_) => {
                 for lane in 0..lanes {

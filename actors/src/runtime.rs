@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,8 +12,11 @@ use luce_device::{BandLayout, Device, Launch, QueueId, RowFacts, Timeline, Wait}
 use luce_model::{EngramHasher, EngramHistory, ModelConfig, Program, ProgramOptions, ValueKind, WeightMap};
 use luce_storage::Gguf;
 
-use crate::plane::{Announced, BandEnd, DeviceActor, Message, Reader, WaitPolicy};
-use crate::{Placement, RuntimeError, Wiring, exchange, memory};
+use crate::plane::actor::DeviceActor;
+use crate::plane::reader::Reader;
+use crate::plane::tap::{NodeTap, Tap};
+use crate::plane::{Announced, BandEnd, Message, WaitPolicy};
+use crate::{Fuse, Placement, RuntimeError, Wiring, exchange, memory};
 
 /// A model file, understood but not loaded.
 #[derive(Clone, Debug)]
@@ -36,6 +40,17 @@ impl Model {
         let weights = WeightMap::resolve(&config, gguf.catalog())?;
         Ok(Model { gguf: Arc::new(gguf), config: Arc::new(config), weights: Arc::new(weights) })
     }
+}
+
+/// Sizes and policies of a data plane.
+#[derive(Clone, Debug)]
+pub struct PlaneOptions {
+    /// Bands that may be in flight.
+    pub lanes: usize,
+    /// How mailboxes and fences are watched.
+    pub wait: WaitPolicy,
+    /// Reads values back after each stage; stages are not fused then.
+    pub tap: Option<Tap>,
 }
 
 /// The running data plane.
@@ -62,14 +77,16 @@ impl Plane {
         placement: &Placement,
         mut devices: Vec<Box<dyn Device>>,
         options: ProgramOptions,
-        lanes: usize,
-        wait: WaitPolicy,
+        plane: PlaneOptions,
         progress: &mut dyn FnMut(f32),
     ) -> Result<(Plane, Receiver<BandEnd>), RuntimeError> {
+        let PlaneOptions { lanes, wait, tap } = plane;
         let program = Program::build(&model.config, &model.weights, options);
-        let wiring = Arc::new(Wiring::compile(&program, placement));
+        let fuse = if tap.is_some() { Fuse::Off } else { Fuse::Neighbours };
+        let wiring = Arc::new(Wiring::compile(&program, placement, fuse));
         let layout = BandLayout { max_rows: options.max_rows };
-        let slots = memory::allocate(&mut devices, &wiring, &program, &model.config, lanes, layout)?;
+        let seen = tap.as_ref().map_or(&[][..], |t| &t.values);
+        let slots = memory::allocate(&mut devices, &wiring, &program, &model.config, lanes, layout, seen)?;
         memory::load(&mut devices, &wiring, &program, &model.config, &model.weights, &model.gguf, &slots, progress)?;
         let mut timelines: Vec<Arc<Timeline>> = devices.iter().map(|d| d.timeline(QueueId(0))).collect();
         let reader_timeline = Arc::new(Timeline::new());
@@ -79,6 +96,7 @@ impl Plane {
         let (heads, ends) = flume::bounded(lanes + 1);
         let capacity = (wiring.nodes.len() + 2) * lanes;
         let (actors, mailboxes): (Vec<_>, Vec<_>) = devices.iter().map(|_| flume::bounded::<Message>(capacity)).unzip();
+        let busy_us: Vec<Arc<AtomicU64>> = devices.iter().map(|_| Arc::default()).collect();
         let mut threads = Vec::new();
         let mut spawn = |name: String, run: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.clone()).spawn(run);
@@ -107,6 +125,7 @@ impl Plane {
                     buffers,
                     timeline: reader_timeline,
                     dense: actors[placement.dense.index()].clone(),
+                    tap: tap.clone(),
                 };
                 let (sender, mailbox) = flume::bounded(lanes);
                 spawn("reader".into(), Box::new(move || reader.run(&mailbox)))?;
@@ -144,6 +163,8 @@ impl Plane {
                 peers: actors.clone(),
                 heads: heads.clone(),
                 wait,
+                busy_us: busy_us[a].clone(),
+                tap: tap.as_ref().map(|t| NodeTap::new(t, &wiring, &program, &slots.host)),
             };
             spawn(placement.names[a].clone(), Box::new(move || actor.run(&mailbox)))?;
         }
