@@ -14,6 +14,7 @@ mod wiring;
 
 pub use engine::{Engine, EngineOptions};
 pub use error::RuntimeError;
+pub use memory::Footprint;
 pub use plane::tap::{Tap, Tapped};
 pub use plane::{BandEnd, WaitPolicy};
 pub use runtime::{Model, Plane, PlaneOptions};

@@ -36,7 +36,7 @@ impl fmt::Display for Origin {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read the configuration {file}: {source}")]
+    #[error("cannot read the configuration {file}")]
     Read {
         /// The path as it was given.
         file: String,
