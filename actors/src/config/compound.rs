@@ -18,7 +18,7 @@ pub(super) struct OneOf<T: 'static> {
 impl<T: Sync> Describe for OneOf<T> {
     fn describe(&self) -> Description {
         let default = format!("`\"{}\"`", self.words[0].0);
-        describe_words(self.words, Description::new("string", quoted(self.words), default))
+        describe_words(self.words, self.later, Description::new("string", quoted(self.words), default))
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) struct SeveralOf<T: 'static> {
 
 impl<T: Sync> Describe for SeveralOf<T> {
     fn describe(&self) -> Description {
-        describe_words(self.words, Description::new("array of strings", quoted(self.words), REQUIRED))
+        describe_words(self.words, self.later, Description::new("array of strings", quoted(self.words), REQUIRED))
     }
 }
 
@@ -187,6 +187,7 @@ fn quoted<T>(words: &[Word<T>]) -> String {
     words.iter().map(|(word, ..)| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
 }
 
-fn describe_words<T>(words: &'static [Word<T>], base: Description) -> Description {
-    Description { words: words.iter().map(|(word, _, meaning)| (*word, *meaning)).collect(), ..base }
+fn describe_words<T>(words: &'static [Word<T>], later: &'static [&'static str], base: Description) -> Description {
+    let now = words.iter().map(|(word, _, meaning)| (*word, *meaning));
+    Description { words: now.chain(later.iter().map(|word| (*word, "Not in this build yet."))).collect(), ..base }
 }
