@@ -77,6 +77,7 @@ impl Engine {
             Served { name: options.name.clone(), context: options.program.context, vocabulary: model.config.vocab };
         let lifecycle = Arc::new(Mutex::new(Lifecycle::Loading(0.0)));
         let queued = Arc::new(AtomicU64::new(0));
+        #[allow(clippy::disallowed_methods, reason = "to get a bound")]
         let (commands, mailbox) = flume::unbounded();
         let system = |e: std::io::Error| RuntimeError::System(format!("thread: {e}"));
         let max_queue = options.max_queue;
@@ -116,6 +117,7 @@ impl Engine {
                 Lifecycle::Broken(why) => return Err(why),
                 Lifecycle::Ready | Lifecycle::Draining => return Ok(()),
             }
+            #[allow(clippy::disallowed_methods, reason = "to become a wait for the change itself")]
             std::thread::sleep(Duration::from_millis(5));
         }
     }

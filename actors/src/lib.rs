@@ -1,6 +1,7 @@
 //! Wiring compiler, mailboxes, wait policy, scheduler and the actors themselves.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "logits of known probabilities"))]
 
 pub mod config;
 mod engine;
