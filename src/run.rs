@@ -45,7 +45,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         args.temperature
     );
     let began = Instant::now();
-    let (loaded, _) = start::load(&args.from)?;
+    let loaded = start::load(&args.from)?;
     let plan = start::Plan::new(loaded.config, args.from.box_name.clone())?;
     let (tokenizer, format) = plan.chat()?;
     let engine = plan.engine()?;

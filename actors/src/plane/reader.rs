@@ -13,6 +13,14 @@ use super::tap::{Tap, Tapped};
 use super::{Announced, Message, token};
 use crate::{RuntimeError, exchange};
 
+/// Message to the reader.
+pub(crate) enum ReaderMessage {
+    /// Read the rows of this band.
+    Band(Announced),
+    /// End of the thread.
+    Stop,
+}
+
 /// Reads rows of all Engram tables.
 pub(crate) struct Reader {
     pub(crate) me: ActorId,
@@ -29,11 +37,11 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Runs until every sender is gone.
-    pub(crate) fn run(self, mailbox: &Receiver<Announced>) {
+    /// Runs until `Stop`, or until every sender is gone.
+    pub(crate) fn run(self, mailbox: &Receiver<ReaderMessage>) {
         let mut value = 0;
         let mut work = Work::default();
-        while let Ok(band) = mailbox.recv() {
+        while let Ok(ReaderMessage::Band(band)) = mailbox.recv() {
             for (t, &(layer, node)) in self.tables.iter().enumerate() {
                 let fence = match self.read(t, layer, &band, &mut work) {
                     Ok(()) => {
