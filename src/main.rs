@@ -87,9 +87,9 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
     match (cli.command, cli.from) {
         (Some(Command::Run(args)), _) => run::run(&args),
         (Some(Command::Inspect { file }), _) => inspect(&file),
-        (Some(Command::Config(from)), _) => print(&start::load(&from)?.0.print()),
+        (Some(Command::Config(from)), _) => print(&start::load(&from)?.print()),
         (Some(Command::Wiring { from, dot }), _) => {
-            let config = start::load(&from)?.0.config;
+            let config = start::load(&from)?.config;
             print(&start::Plan::new(config, from.box_name)?.wiring(dot))
         }
         (Some(Command::Completions { shell }), _) => {

@@ -15,7 +15,8 @@ const DRAIN: Duration = Duration::from_secs(30);
 pub(crate) fn serve(from: &From) -> anyhow::Result<()> {
     let began = Instant::now();
     let stop = stop_signals()?;
-    let (loaded, api) = start::load(from)?;
+    let loaded = start::load(from)?;
+    let api = loaded.config.api.clone();
     let plan = start::Plan::new(loaded.config, from.box_name.clone())?;
     let state = Arc::new(ApiState::pending());
     let server = luce_api::serve(api, state.clone())?;
@@ -45,7 +46,7 @@ fn stop_signals() -> anyhow::Result<Receiver<()>> {
         let _entered = runtime.enter();
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
     };
-    let (first, stop) = mpsc::channel();
+    let (first, stop) = mpsc::sync_channel(1);
     let mut next = move || {
         runtime.block_on(async {
             tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use luce_api::ApiConfig;
 use luce_core::{ActorId, Precision, Reduce};
 use luce_device::BandLayout;
@@ -17,7 +17,7 @@ use crate::{From, linked};
 
 /// A configuration, the model that it names, and what follows from both.
 pub(crate) struct Plan {
-    pub(crate) config: Config,
+    pub(crate) config: Config<ApiConfig>,
     pub(crate) model: Model,
     pub(crate) placement: Placement,
     pub(crate) program: ProgramOptions,
@@ -25,18 +25,15 @@ pub(crate) struct Plan {
 }
 
 /// Reads the configuration, with overrides, and checks all of it.
-pub(crate) fn load(from: &From) -> anyhow::Result<(Loaded, ApiConfig)> {
-    let loaded = config::load(&from.config, &from.sets)?;
-    let api: Result<ApiConfig, toml::de::Error> = loaded.config.api.clone().try_into();
-    // The error of the `toml` crate takes several lines.
-    let api = api.map_err(|e| anyhow!("section [api]: {}", e.to_string().trim().replace('\n', " ")))?;
-    api.check()?;
-    Ok((loaded, api))
+pub(crate) fn load(from: &From) -> anyhow::Result<Loaded<ApiConfig>> {
+    let loaded: Loaded<ApiConfig> = config::load(&from.config, &from.sets)?;
+    loaded.config.api.check()?;
+    Ok(loaded)
 }
 
 impl Plan {
     /// Opens the model and places its roles.
-    pub(crate) fn new(config: Config, box_name: Option<String>) -> anyhow::Result<Plan> {
+    pub(crate) fn new(config: Config<ApiConfig>, box_name: Option<String>) -> anyhow::Result<Plan> {
         let path = &config.model.path;
         let model = Model::open(path).with_context(|| {
             let start = match std::env::current_dir() {

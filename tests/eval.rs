@@ -86,11 +86,12 @@ fn engine(precision: Precision) -> Engine {
 
 /// Greedy answers, each up to the end token or 8 tokens past the right answer's length.
 fn answers(engine: &Engine, cases: &[Case]) -> Vec<Vec<u32>> {
-    let (send, events) = mpsc::channel();
+    let most = |case: &Case| case.right.len() + 8;
+    // Room for every event: the engine must not be kept waiting.
+    let (send, events) = mpsc::sync_channel(cases.iter().map(|case| most(case) + 2).sum());
     for (i, case) in cases.iter().enumerate() {
         let send = send.clone();
-        let most = case.right.len() as u32 + 8;
-        let request = GenerateRequest::greedy(case.prompt.clone(), most, vec![TokenId(END)]);
+        let request = GenerateRequest::greedy(case.prompt.clone(), most(case) as u32, vec![TokenId(END)]);
         engine.submit(request, Box::new(move |event| send.send((i, event)).map_err(|_| SinkClosed))).unwrap();
     }
     let mut answers = vec![Vec::new(); cases.len()];
