@@ -49,10 +49,12 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let plan = start::Plan::new(loaded.config, args.from.box_name.clone())?;
     let (tokenizer, format) = plan.chat()?;
     let engine = plan.engine()?;
-    progress::wait(&engine, began, |time| {
+    #[expect(clippy::disallowed_methods, reason = "nothing else can happen meanwhile")]
+    let pause = |time| {
         std::thread::sleep(time);
         false
-    })?;
+    };
+    progress::wait(&engine, began, pause)?;
 
     let body = serde_json::json!({ "messages": [{ "role": "user", "content": args.prompt }] });
     let defaults = Defaults { family: plan.model.config.family, thinking: args.think == Think::On };
@@ -62,7 +64,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let room = engine.served().context.saturating_sub(prompt.len() as u32);
     let mut request = GenerateRequest::greedy(prompt, args.max_tokens.min(room).max(1), format.stop_ids(&tokenizer));
     request.sampling = Sampling { temperature: args.temperature, seed: args.seed, ..Sampling::default() };
-    let (send, events) = std::sync::mpsc::channel();
+    // Room for all that can come, so that the engine never waits for the terminal.
+    let (send, events) = std::sync::mpsc::sync_channel(request.max_tokens as usize + 2);
     engine.submit(request, Box::new(move |e| send.send(e).map_err(|_| SinkClosed)))?;
     let mut decoder = StreamDecoder::new(Markers::Show);
     let mut out = std::io::stdout().lock();

@@ -46,7 +46,7 @@ fn stop_signals() -> anyhow::Result<Receiver<()>> {
         let _entered = runtime.enter();
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
     };
-    let (first, stop) = mpsc::channel();
+    let (first, stop) = mpsc::sync_channel(1);
     let mut next = move || {
         runtime.block_on(async {
             tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }

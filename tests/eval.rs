@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use luce_core::{ActorId, Event, Generate, GenerateRequest, Precision, Reduce, Sampling, SinkClosed, TokenId};
+use luce_core::{ActorId, Event, Generate, GenerateRequest, Precision, Reduce, SinkClosed, TokenId};
 use luce_device_cpu::{CpuConfig, CpuDevice};
 use luce_model::ProgramOptions;
 use luce_runtime::{Engine, EngineOptions, Model, Placement, WaitPolicy};
@@ -86,15 +86,12 @@ fn engine(precision: Precision) -> Engine {
 
 /// Greedy answers, each up to the end token or 8 tokens past the right answer's length.
 fn answers(engine: &Engine, cases: &[Case]) -> Vec<Vec<u32>> {
-    let (send, events) = mpsc::channel();
+    let most = |case: &Case| case.right.len() + 8;
+    // Room for every event: the engine must not be kept waiting.
+    let (send, events) = mpsc::sync_channel(cases.iter().map(|case| most(case) + 2).sum());
     for (i, case) in cases.iter().enumerate() {
         let send = send.clone();
-        let request = GenerateRequest {
-            prompt: case.prompt.clone(),
-            max_tokens: case.right.len() as u32 + 8,
-            stop_tokens: vec![TokenId(END)],
-            sampling: Sampling::default(),
-        };
+        let request = GenerateRequest::greedy(case.prompt.clone(), most(case) as u32, vec![TokenId(END)]);
         engine.submit(request, Box::new(move |event| send.send((i, event)).map_err(|_| SinkClosed))).unwrap();
     }
     let mut answers = vec![Vec::new(); cases.len()];
@@ -146,13 +143,13 @@ fn int8_score(step: usize) -> (usize, usize, usize) {
 
 #[test]
 fn f32_gives_the_tokens_of_the_reference_on_a_sample() {
-    f32_follows_the_reference(12);
+    f32_follows_the_reference(20);
 }
 
 #[test]
 fn int8_answers_about_as_well_as_the_reference_on_a_sample() {
-    let (right, reference, of) = int8_score(6);
-    // Two of fifty are four points: a sample is coarse.
+    let (right, reference, of) = int8_score(12);
+    // Two of 25 are eight points: a sample is coarse.
     assert!(right + 2 >= reference && right <= reference + 2, "{right} and {reference} of {of}");
 }
 

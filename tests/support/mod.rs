@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -46,7 +46,7 @@ pub(crate) struct Process {
 impl Process {
     pub(crate) fn start(args: &[&str]) -> Process {
         let mut child = command(args).spawn().expect("the binary starts");
-        let (send, lines) = channel();
+        let (send, lines) = sync_channel(64);
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
         std::thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
         Process { child, lines, stderr: Vec::new() }
@@ -70,18 +70,18 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).expect("the process is there");
     }
 
-    /// Waits for the end of the process and of its standard error.
+    /// Waits for the end of standard error, which a process keeps open until it ends, and of the process.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let end = Instant::now() + PATIENCE;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().expect("a child of ours") {
-                break status;
+        loop {
+            match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(line) => self.stderr.push(line),
+                Err(RecvTimeoutError::Disconnected) => return self.child.wait().expect("a child of ours"),
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("no end within {PATIENCE:?}; standard error: {:#?}", self.stderr)
+                }
             }
-            assert!(Instant::now() < end, "no end within {PATIENCE:?}; standard error: {:#?}", self.stderr);
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        self.stderr.extend(self.lines.iter());
-        status
+        }
     }
 
     /// A field of `/proc/PID/FILE`.
@@ -110,7 +110,7 @@ pub(crate) struct Ended {
 pub(crate) fn run(args: &[&str]) -> Ended {
     let mut process = Process::start(args);
     let stdout: ChildStdout = process.child.stdout.take().expect("piped");
-    let (send, text) = channel();
+    let (send, text) = sync_channel(1);
     std::thread::spawn(move || {
         let mut text = Vec::new();
         let _ = BufReader::new(stdout).read_to_end(&mut text);

@@ -61,9 +61,10 @@ fn mistakes_in_the_configuration_are_named_with_their_line() {
     says(&changed("kind = \"cpu\"", "kind = \"gpu\""), &["bad.toml:18", "not in this build", "\"cpu\""]);
     says(&changed("\"experts\", ", ""), &["box `main`", "\"experts\"", "at least one"]);
     says(&changed("[model]", "[model"), &["bad.toml:8", "not TOML"]);
-    says(&changed("listen =", "lissten ="), &["[api]", "`lissten`", "`listen`"]);
+    says(&changed("listen =", "lissten ="), &["bad.toml:43", "`api.lissten`", "nearest", "`api.listen`"]);
     says(&error("no/such.toml", &[]), &["cannot read the configuration no/such.toml", "No such file"]);
     says(&error(CPU, &["schedule.max_queue=many"]), &["--set schedule.max_queue=many", "an integer"]);
+    says(&error(CPU, &["api.max_body=lots"]), &["--set api.max_body=lots", "`api.max_body`"]);
     says(&error(CPU, &["api.listen=0.0.0.0:0"]), &["api.listen = 0.0.0.0:0", "other machines", "api.allow_remote"]);
     says(&error(CPU, &["box.main.actor.cpu.threads=2000"]), &["actor cpu", "threads = 2000", "at most"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
