@@ -4,11 +4,13 @@
 //! From the repository's root: `cargo run --release --example embed -- "What is 3 + 4?"`
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::Context;
 use luce_core::{ActorId, Event, Generate, GenerateRequest, Precision, Reduce, SinkClosed};
+use luce_device::Device;
 use luce_device_cpu::{CpuConfig, CpuDevice};
 use luce_model::ProgramOptions;
 use luce_model::chat::{ChatFormat, Conversation, EffortProfile, Message, Part};
@@ -43,9 +45,13 @@ fn answer(model: &Path, question: &str) -> anyhow::Result<String> {
         max_queue: 1,
         wait: WaitPolicy { spin: Duration::from_micros(50) },
         name: "embedded".into(),
+        actors: Vec::new(),
     };
-    let device = CpuDevice::new(&CpuConfig::default())?;
-    let engine = Engine::start(model, placement, vec![Box::new(device)], options)?;
+    let devices = Arc::new(|| {
+        let device = CpuDevice::new(&CpuConfig::default()).map_err(|e| e.to_string())?;
+        Ok(vec![Box::new(device) as Box<dyn Device>])
+    });
+    let engine = Engine::start(model, placement, devices, options)?;
     engine.wait_ready(|_| ()).map_err(anyhow::Error::msg)?;
 
     let messages = vec![Message::User(vec![Part::Text(question.to_owned())])];

@@ -1,6 +1,6 @@
 //! From a configuration to an engine.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,7 +11,7 @@ use luce_model::chat::{ChatFormat, EffortProfile};
 use luce_model::tokenizer::Tokenizer;
 use luce_model::{Program, ProgramOptions};
 use luce_runtime::config::{self, Activations, ActorSection, Config, Loaded, Qat, ReduceMode, Role};
-use luce_runtime::{Engine, EngineOptions, Footprint, Fuse, Model, Placement, WaitPolicy, Wiring};
+use luce_runtime::{ActorInfo, Engine, EngineOptions, Footprint, Fuse, Model, Placement, WaitPolicy, Wiring};
 
 use crate::{From, linked};
 
@@ -121,22 +121,40 @@ impl Plan {
         let open = actors.iter().filter(|a| a.threads == 0).count().max(1);
         let taken: usize = actors.iter().map(|a| a.threads).sum();
         let share = (cores.saturating_sub(taken) / open).max(1);
-        let make = |a: &ActorSection| linked::device(a, share, wait).with_context(|| format!("actor {}", a.name));
-        let devices = actors.iter().map(make).collect::<anyhow::Result<Vec<_>>>()?;
+        let sections = actors.clone();
+        let make = move || {
+            let make = |a: &ActorSection| linked::device(a, share, wait).with_context(|| format!("actor {}", a.name));
+            sections.iter().map(make).collect::<anyhow::Result<Vec<_>>>()
+        };
+        let devices = make()?;
         let bands_in_flight = self.config.schedule.prefill.bands_in_flight;
         let (program, wiring) = self.compile();
         let layout = BandLayout { max_rows: self.program.max_rows };
         let lanes = 1 + bands_in_flight as usize;
         let needs = Footprint::of(&wiring, &program, &self.model.config, lanes, layout);
+        let mut infos = Vec::new();
         for ((section, device), need) in actors.iter().zip(&devices).zip(needs) {
             eprintln!("actor {}: {}: {need}", section.name, device.info().name);
+            infos.push(ActorInfo {
+                kind: section.kind.to_string(),
+                roles: section.roles.iter().map(ToString::to_string).collect(),
+                memory: need.total().0,
+                budget: section.memory,
+            });
         }
+        // The first plane gets the devices that were just shown; one after a failure gets new ones.
+        let first = Mutex::new(Some(devices));
+        let devices = Arc::new(move || {
+            let shown = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+            shown.map_or_else(|| make().map_err(|e| format!("{e:#}")), Ok)
+        });
         let options = EngineOptions {
             program: self.program,
             bands_in_flight,
             max_queue: self.config.schedule.max_queue,
             wait: WaitPolicy { spin: Duration::from_micros(u64::from(wait)) },
             name: self.name(),
+            actors: infos,
         };
         Ok(Engine::start(self.model.clone(), self.placement.clone(), devices, options)?)
     }

@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use luce_core::{ActorId, Event, Generate, GenerateRequest, Precision, Reduce, SinkClosed, TokenId};
+use luce_device::Device;
 use luce_device_cpu::{CpuConfig, CpuDevice};
 use luce_model::ProgramOptions;
 use luce_runtime::{Engine, EngineOptions, Model, Placement, WaitPolicy};
@@ -60,7 +62,6 @@ fn cases(step: usize) -> Vec<Case> {
 fn engine(precision: Precision) -> Engine {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/luce-nano/luce-nano.gguf");
     let model = Model::open(&file).unwrap();
-    let device = CpuDevice::new(&CpuConfig::default()).unwrap();
     let placement = Placement { names: vec!["cpu".into()], dense: ActorId(0), experts: vec![ActorId(0)] };
     let program = ProgramOptions {
         precision,
@@ -78,8 +79,13 @@ fn engine(precision: Precision) -> Engine {
         max_queue: 300,
         wait: WaitPolicy { spin: Duration::from_micros(50) },
         name: "luce-nano".into(),
+        actors: Vec::new(),
     };
-    let engine = Engine::start(model, placement, vec![Box::new(device)], options).unwrap();
+    let devices = Arc::new(|| {
+        let device = CpuDevice::new(&CpuConfig::default()).map_err(|e| e.to_string())?;
+        Ok(vec![Box::new(device) as Box<dyn Device>])
+    });
+    let engine = Engine::start(model, placement, devices, options).unwrap();
     engine.wait_ready(|_| ()).unwrap();
     engine
 }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use flume::{Receiver, Selector, Sender};
 use luce_core::{
-    BandId, BandKind, BandSpec, Chosen, Event, EventSink, Finish, GenerateRequest, LaneId, RequestId, RowSpan,
-    SequenceId, SlotId, SlotStatus, Timings, TokenId, TokenPos, Usage,
+    BandId, BandKind, BandSpec, Chosen, Event, EventSink, Finish, GenerateRequest, LaneId, Lifecycle, RequestId,
+    RowSpan, SequenceId, SlotId, SlotStatus, Timings, TokenId, TokenPos, Usage,
 };
 use luce_model::EngramHistory;
 
@@ -283,6 +283,8 @@ impl Leader {
             }
             Err(BandFailure::Device(why)) => {
                 if let Some(stage) = &self.stage {
+                    // Before any client hears of it: who asks again at once must not get the broken plane.
+                    self.shared.set(Lifecycle::Loading(0.0));
                     self.outlet.plane_failed(stage.generation, why);
                 }
             }
@@ -295,8 +297,12 @@ impl Leader {
     fn drop_ended(&mut self) {
         let over = |s: &Sequence| (s.ended.is_some() || s.failed.is_some()) && s.bands == 0;
         let ids: Vec<SequenceId> = self.live.iter().filter(|(_, s)| over(s)).map(|(&id, _)| id).collect();
-        for id in ids {
-            let mut s = self.live.remove(&id).expect("listed");
+        let ended: Vec<(SequenceId, Sequence)> = ids.into_iter().filter_map(|id| self.live.remove_entry(&id)).collect();
+        if !ended.is_empty() {
+            // Before their clients know: who looks next does not find them.
+            self.publish();
+        }
+        for (id, mut s) in ended {
             if let Some(stage) = &self.stage {
                 // A sampler that is gone needs no order.
                 let _ = stage.orders.send_timeout(Order::Close(id), ORDER_DEADLINE);

@@ -78,6 +78,12 @@ macro_rules! words {
             pub(super) const WORDS: &'static [Word<$name>] =
                 &[$(($word, $name::$variant, concat!($($meaning),+))),+];
         }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self { $($name::$variant => $word),+ })
+            }
+        }
     )+};
 }
 
