@@ -1,6 +1,5 @@
 //! The whole system from outside: the real binary, real models, real HTTP.
 #![allow(clippy::unwrap_used, missing_docs)]
-#![allow(clippy::disallowed_methods, reason = "channels hold what one process writes; idle time is what is measured")]
 
 #[path = "../support/mod.rs"]
 mod support;
