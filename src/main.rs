@@ -6,11 +6,12 @@ mod run;
 mod serve;
 mod start;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use luce_runtime::config::ConfigError;
 
 /// Serves DeepSeek V4 and V4.1 Flash on the devices of your desk, over OpenAI's HTTP API.
 ///
@@ -78,6 +79,10 @@ fn main() -> ExitCode {
         }
         Err(e) => {
             eprintln!("error: {e:#}");
+            let place = e.downcast_ref::<ConfigError>().and_then(ConfigError::excerpt);
+            if let Some(place) = place.filter(|_| std::io::stderr().is_terminal()) {
+                eprintln!("{place}");
+            }
             ExitCode::FAILURE
         }
     }

@@ -1,5 +1,5 @@
 //! The tables of `docs/configuration.md` are what the reader takes: they are written by
-//! `LUCE_WRITE_DOCS=1 cargo test --release --test configuration_docs`, and this test fails while they are stale.
+//! `LUCE_REWRITE=1 cargo test --release --test configuration_docs`, and this test fails while they are stale.
 //!
 //! Those of `[api]` come from `ApiConfig`: names, defaults and types from the value itself, meanings from the fields' doc
 //! comments, ranges and words from what it refuses. A new field with a doc comment needs nothing here.
@@ -11,7 +11,7 @@ use luce_api::ApiConfig;
 use luce_runtime::config::{self, Row};
 use serde_json::{Map, Value, json};
 
-const BEGIN: &str = "<!-- generated: LUCE_WRITE_DOCS=1 cargo test --release --test configuration_docs -->\n";
+const BEGIN: &str = "<!-- generated: LUCE_REWRITE=1 cargo test --release --test configuration_docs -->\n";
 const END: &str = "<!-- end of the generated part -->\n";
 
 fn path(name: &str) -> PathBuf {
@@ -32,8 +32,8 @@ fn the_documented_keys_are_those_that_the_reader_takes() {
     let wanted = format!("{before}{BEGIN}\n{}{api}\n{END}{after}", config::reference());
     if text != wanted {
         assert!(
-            std::env::var_os("LUCE_WRITE_DOCS").is_some(),
-            "{file} is stale; rewrite it with: LUCE_WRITE_DOCS=1 cargo test --release --test configuration_docs"
+            std::env::var_os("LUCE_REWRITE").is_some(),
+            "{file} is stale; rewrite it with: LUCE_REWRITE=1 cargo test --release --test configuration_docs"
         );
         std::fs::write(path(file), wanted).unwrap();
     }

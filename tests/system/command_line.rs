@@ -7,7 +7,7 @@ use std::process::Stdio;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::json;
 
-use crate::support::{Ended, Server, command, run};
+use crate::support::{Ended, Server, command, read, run};
 
 const CPU: &str = "configs/cpu.toml";
 
@@ -84,22 +84,42 @@ fn output_that_nobody_reads_is_no_error() {
     }
 }
 
-#[test]
-fn a_terminal_shows_a_bar_while_the_model_loads() {
+/// What a command writes to standard error where that is a terminal, and whether it succeeded.
+fn on_terminal(args: &[&str]) -> (bool, String) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
     let terminal = File::options().read(true).write(true).open(name).unwrap();
-    let mut child = command(&["run", "--config", CPU, "Hello"]).stdout(Stdio::null()).stderr(terminal).spawn().unwrap();
+    let mut child = command(args).stdout(Stdio::null()).stderr(terminal).spawn().unwrap();
     // It ends with an error once the last holder of the other side is gone, which the child is.
     let (mut text, mut part) = (Vec::new(), [0; 4096]);
     let mut screen = File::from(master);
     while let Ok(read @ 1..) = screen.read(&mut part) {
         text.extend_from_slice(&part[..read]);
     }
-    assert!(child.wait().unwrap().success());
-    let text = String::from_utf8_lossy(&text);
+    (child.wait().unwrap().success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn a_terminal_shows_a_bar_while_the_model_loads() {
+    let (success, text) = on_terminal(&["run", "--config", CPU, "Hello"]);
+    assert!(success, "{text:?}");
     assert!(text.contains('\u{1b}') && text.contains("loading ") && text.contains("0%"), "{text:?}");
     assert!(text.contains("ready after ") && !text.contains("loading: "), "{text:?}");
+}
+
+#[test]
+fn a_terminal_shows_the_line_of_a_mistake_with_the_place_marked() {
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    std::fs::write(&file, read(CPU).replace("max_queue =", "max_qeue =")).unwrap();
+    let file = file.path().to_str().unwrap();
+    let (success, text) = on_terminal(&["config", "--config", file]);
+    assert!(!success);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4, "{text}");
+    assert!(lines[0].starts_with(&format!("error: {file}:25: unknown key `schedule.max_qeue`")), "{text}");
+    assert!(lines[2].starts_with("25 | max_qeue = 32 "), "{text}");
+    assert_eq!(lines[3], "   | ^^^^^^^^");
+    assert_eq!(run(&["config", "--config", file]).stderr, lines[0], "one line elsewhere");
 }

@@ -62,6 +62,7 @@ fn mistakes_in_the_configuration_are_named_with_their_line() {
     says(&changed("\"experts\", ", ""), &["box `main`", "\"experts\"", "at least one"]);
     says(&changed("[model]", "[model"), &["bad.toml:8", "not TOML"]);
     says(&changed("listen =", "lissten ="), &["bad.toml:43", "`api.lissten`", "nearest", "`api.listen`"]);
+    says(&changed("[api]", "[api]\nkeep_alive = \"5\""), &["bad.toml:43", "`api.keep_alive` cannot be used", "\"5\""]);
     says(&error("no/such.toml", &[]), &["cannot read the configuration no/such.toml", "No such file"]);
     says(&error(CPU, &["schedule.max_queue=many"]), &["--set schedule.max_queue=many", "an integer"]);
     says(&error(CPU, &["api.max_body=lots"]), &["--set api.max_body=lots", "`api.max_body`"]);

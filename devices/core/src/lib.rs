@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | CPU cores | `luce-device-cpu` | reference, test bed, and the engine's home where there is no accelerator |
 //! | noop | `luce-device-noop` | accepts everything, computes nothing: measures the engine's own cost |
+//! | echo | `examples/device_echo.rs` | a whole device in one file, to begin from |
 //!
 //! **I/O model.** A device has memory (buffers) and queues. Work is submitted to a queue and the call returns at once; a
 //! queue executes in order. Each submission counts the queue's [`Timeline`] up by one when it is complete, and the
