@@ -137,7 +137,8 @@ impl Leader {
                 }
                 Woken::Message(Some(LeaderMessage::Lost(why))) => self.lost(&why),
                 Woken::Sampled(Some(sampled)) => self.band_ended(sampled),
-                Woken::Sampled(None) => self.lost("the sampler has stopped"),
+                // Its unit has told the supervisor, who says why the plane is lost.
+                Woken::Sampled(None) => self.stage = None,
             }
             self.compose();
             self.publish();

@@ -47,7 +47,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Runs until `Stop`, or until the leader or the device actor is gone.
+    /// Runs until `Stop`, or until the leader is gone. A device actor that is gone is its own unit's to report.
     pub(crate) fn run(self) {
         let mut open: HashMap<SequenceId, Box<SamplerState>> = HashMap::new();
         let mut row = Vec::new();
@@ -60,7 +60,10 @@ impl Sampler {
                     }
                     None
                 }
-                Next::Gone => return,
+                Next::Gone => {
+                    while self.orders.recv().is_ok_and(|order| take(order, &mut open)) {}
+                    return;
+                }
             };
             // Orders that were given before the band was announced are here by now.
             while let Ok(order) = self.orders.try_recv() {
@@ -94,7 +97,7 @@ impl Sampler {
         }
         Selector::new()
             .recv(&self.ends, |end| end.map_or(Next::Gone, Next::End))
-            .recv(&self.orders, |order| order.map_or(Next::Gone, Next::Order))
+            .recv(&self.orders, |order| Next::Order(order.unwrap_or(Order::Stop)))
             .wait()
     }
 
