@@ -49,7 +49,10 @@ pub trait ChatCodec: Send + Sync {
     /// What a generated token is. Ids outside the vocabulary are [`Piece::Hidden`].
     fn piece(&self, token: TokenId) -> Piece<'_>;
 
-    /// The tokens that end a turn.
+    /// How a token is spelled, markers included; nothing outside the vocabulary.
+    fn spelling(&self, token: TokenId) -> Cow<'_, [u8]>;
+
+    /// The tokens that end a turn. The first is the end of sequence.
     fn stop_tokens(&self) -> &[TokenId];
 }
 
@@ -106,6 +109,10 @@ impl ChatCodec for DeepSeekCodec {
             }
             Some(TokenKind::Control | TokenKind::Unused) | None => Piece::Hidden,
         }
+    }
+
+    fn spelling(&self, token: TokenId) -> Cow<'_, [u8]> {
+        Cow::Borrowed(self.tokenizer.decode_bytes(token))
     }
 
     fn stop_tokens(&self) -> &[TokenId] {

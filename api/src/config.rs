@@ -45,6 +45,9 @@ pub struct ApiConfig {
     pub cancel_on_half_close: bool,
     /// Whose sampling values count while the model thinks.
     pub sampling: SamplingRule,
+    /// End the thinking after as many tokens as a client's `thinking.budget_tokens` says. Off: the model decides, as in the
+    /// hosted service.
+    pub honour_budget: bool,
     /// Threads that serve connections.
     pub threads: usize,
 }
@@ -64,6 +67,7 @@ impl Default for ApiConfig {
             max_connections: 256,
             cancel_on_half_close: true,
             sampling: SamplingRule::Client,
+            honour_budget: false,
             threads: 2,
         }
     }

@@ -6,19 +6,24 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod ask;
 mod body;
 mod codec;
 mod config;
 mod endpoints;
 mod error;
 mod fields;
+mod grammar;
 mod ids;
+mod options;
 mod parser;
 mod routes;
 mod run;
+mod scores;
 mod server;
 mod sse;
 mod state;
+mod whole;
 
 pub use codec::{ChatCodec, DeepSeekCodec, Encoded, Piece};
 pub use config::{ApiConfig, SamplingRule};

@@ -15,6 +15,7 @@ use tokio::time::{sleep_until, timeout};
 use crate::codec::{ChatCodec, Piece};
 use crate::error::ApiError;
 use crate::parser::{Cause, Deltas, OutputParser, Reason, Symbol};
+use crate::scores::{Score, Scores};
 use crate::state::{Backend, Place};
 
 /// How long the engine may take to confirm a cancellation before the answer goes out without its counts. It has to
@@ -34,14 +35,18 @@ pub(crate) struct Run {
     prompt_tokens: u32,
     sampled: u32,
     reasoning: u32,
+    /// Log-probabilities to send with the next deltas.
+    scores: Scores,
+    /// Those of content that is held.
+    held_scores: Vec<Score>,
     /// When something was last sent to the client.
     quiet_since: tokio::time::Instant,
 }
 
 /// What happened next.
 pub(crate) enum Step {
-    /// There is something to send.
-    Deltas(Deltas),
+    /// There is something to send, and the log-probabilities of what it came from where they were asked for.
+    Deltas(Deltas, Scores),
     /// There was nothing to send for a while.
     Silence,
     /// The answer is complete.
@@ -55,6 +60,7 @@ pub(crate) enum Step {
 pub(crate) struct Outcome {
     /// What was still held.
     pub(crate) last: Deltas,
+    pub(crate) last_scores: Scores,
     pub(crate) reason: Reason,
     pub(crate) counts: Counts,
     pub(crate) timings: Timings,
@@ -106,6 +112,8 @@ impl Run {
             prompt_tokens,
             sampled: 0,
             reasoning: 0,
+            scores: Scores::default(),
+            held_scores: Vec::new(),
             quiet_since: tokio::time::Instant::now(),
         })
     }
@@ -154,17 +162,18 @@ impl Run {
             }
             if !deltas.is_empty() {
                 self.quiet_since = tokio::time::Instant::now();
-                return Step::Deltas(deltas);
+                return Step::Deltas(deltas, std::mem::take(&mut self.scores));
             }
         }
     }
 
-    fn token(&mut self, chosen: Chosen, deltas: &mut Deltas) {
+    fn token(&mut self, chosen: Chosen, all: &mut Deltas) {
         if chosen.stop {
             return;
         }
         self.sampled += 1;
-        let reasoning = self.parser.in_reasoning();
+        let (reasoning, content) = (self.parser.in_reasoning(), self.parser.in_content());
+        let mut deltas = Deltas::default();
         let mut text = String::new();
         let symbol = match self.codec.piece(chosen.token) {
             Piece::Text(bytes) => {
@@ -179,11 +188,33 @@ impl Run {
         if symbol.is_some() {
             self.utf8.break_off(&mut text);
         }
-        self.parser.push(Symbol::Text(&text), deltas);
+        self.parser.push(Symbol::Text(&text), &mut deltas);
         if let Some(symbol) = symbol {
-            self.parser.push(symbol, deltas);
+            self.parser.push(symbol, &mut deltas);
         }
         self.reasoning += u32::from(reasoning && self.parser.in_reasoning());
+        if let Some(logprobs) = chosen.logprobs {
+            let of = |token| self.codec.spelling(token).into_owned();
+            let score = || Score::new(of(chosen.token), &logprobs, of);
+            if reasoning && self.parser.in_reasoning() {
+                self.scores.reasoning.push(score());
+            } else if content && (self.parser.in_content() || self.parser.finished()) {
+                self.held_scores.push(score());
+            }
+        }
+        self.show_scores(&deltas);
+        if !self.parser.in_content() {
+            // What was held belongs to a tool call or a stop string.
+            self.held_scores.clear();
+        }
+        deltas.into_iter().for_each(|delta| all.push(delta));
+    }
+
+    /// Scores of content wait for its text, which may turn out not to be shown.
+    fn show_scores(&mut self, deltas: &Deltas) {
+        if deltas.has_content() {
+            self.scores.content.append(&mut self.held_scores);
+        }
     }
 
     fn finished(&mut self, finish: Finish, usage: Usage, timings: Timings, mut last: Deltas) -> Step {
@@ -194,10 +225,14 @@ impl Run {
             Finish::Cancelled if self.parser.finished() => Cause::Stop,
             Finish::Cancelled => return Step::Failed(ApiError::draining()),
         };
-        let reason = self.parser.end(cause, &mut last);
+        let mut end = Deltas::default();
+        let reason = self.parser.end(cause, &mut end);
+        self.show_scores(&end);
+        end.into_iter().for_each(|delta| last.push(delta));
         let counts =
             Counts { prompt: usage.prompt, cached: usage.cached, completion: self.sampled, reasoning: self.reasoning };
-        Step::Done(Box::new(Outcome { last, reason, counts, timings }))
+        let last_scores = std::mem::take(&mut self.scores);
+        Step::Done(Box::new(Outcome { last, last_scores, reason, counts, timings }))
     }
 
     /// The parser has all it wants: ends the request and waits for the engine's counts.

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::codec::ChatCodec;
 use crate::config::ApiConfig;
 use crate::error::ApiError;
+use crate::grammar::Grammars;
 
 /// The engine, and the language of its model.
 #[derive(Clone)]
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) state: Arc<ApiState>,
     /// When the server started, in seconds of Unix time.
     pub(crate) started: u64,
+    grammars: OnceLock<Result<Arc<Grammars>, ApiError>>,
     draining: AtomicBool,
     running: AtomicUsize,
     /// Becomes true when answers that are still running must end.
@@ -68,6 +70,7 @@ impl Shared {
             config,
             state,
             started: unix_seconds(),
+            grammars: OnceLock::new(),
             draining: AtomicBool::new(false),
             running: AtomicUsize::new(0),
             abort: watch::channel(false).0,
@@ -94,6 +97,15 @@ impl Shared {
         }
         let backend = self.state.backend().ok_or_else(|| ApiError::internal("the engine is ready but unknown"))?;
         Ok((place, backend.clone()))
+    }
+
+    /// What grammars need to know of the vocabulary. The first call takes some tenths of a second.
+    ///
+    /// # Errors
+    /// 500 when the vocabulary cannot be used for grammars.
+    pub(crate) fn grammars(&self, backend: &Backend) -> Result<Arc<Grammars>, ApiError> {
+        let make = || Grammars::new(&*backend.codec, backend.generate.served().vocabulary).map(Arc::new);
+        self.grammars.get_or_init(make).clone()
     }
 
     /// Takes no new requests from now on, waits until the running ones are done, ends those that are not done at the

@@ -4,7 +4,9 @@
 
 mod cancel;
 mod chat;
+mod form;
 mod lifecycle;
+mod options;
 mod refusals;
 mod stream;
 mod support;

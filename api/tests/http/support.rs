@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use luce_api::{ApiConfig, ApiState, Backend, ChatCodec, Encoded, Piece, ServerHandle, serve};
 use luce_core::{
-    Chosen, Event, EventSink, Finish, Generate, GenerateRequest, Lifecycle, Refusal, RequestId, Served, Status,
-    Timings, TokenId, Usage,
+    Chosen, Event, EventSink, Finish, Generate, GenerateRequest, Lifecycle, Logprobs, Refusal, RequestId, Served,
+    Status, Timings, TokenId, TokenSet, Usage,
 };
 use luce_model::Family;
 use luce_model::chat::{ChatFormat, Conversation, EffortProfile, Message, Opening, Part, SamplingDefaults};
@@ -63,6 +63,16 @@ impl ChatCodec for ByteCodec {
         }
     }
 
+    fn spelling(&self, token: TokenId) -> Cow<'_, [u8]> {
+        match self.piece(token) {
+            Piece::Text(bytes) => bytes,
+            Piece::ThinkOpen => Cow::Borrowed(b"<think>"),
+            Piece::ThinkClose => Cow::Borrowed(b"</think>"),
+            Piece::Dsml => Cow::Borrowed("｜DSML｜".as_bytes()),
+            Piece::Hidden => Cow::Borrowed(b""),
+        }
+    }
+
     fn stop_tokens(&self) -> &[TokenId] {
         &[TokenId(EOS)]
     }
@@ -105,6 +115,71 @@ impl Taken {
             // A closed sink is what some tests are about.
             let _ = self.sink.send(Event::Token(Chosen { token: TokenId(id), stop: id == EOS, logprobs: None }));
         }
+    }
+
+    /// Says a text whose tokens have the probability that [`scored`] expects, beside as many others as were asked for.
+    pub(crate) fn say_scored(&mut self, text: &str) {
+        for id in tokens(text) {
+            let logprobs = self.request.logprobs.map(|top| {
+                let others = (0..top).map(|i| (TokenId(u32::from(b'a') + i), -1.0 - i as f32)).collect();
+                Box::new(Logprobs { chosen: -0.25, top: others })
+            });
+            let _ = self.sink.send(Event::Token(Chosen { token: TokenId(id), stop: false, logprobs }));
+        }
+    }
+
+    /// Whether the constraint lets these tokens come, one after the other; the text is said as far as it does.
+    pub(crate) fn obey(&mut self, text: &str) -> Result<(), String> {
+        for (at, id) in tokens(text).into_iter().enumerate() {
+            if !self.allowed().contains(TokenId(id)) {
+                return Err(format!("token {id} at {at} of {text:?}"));
+            }
+            self.accept(id);
+        }
+        Ok(())
+    }
+
+    /// What the constraint lets come next.
+    pub(crate) fn allowed(&mut self) -> TokenSet {
+        let mut set = TokenSet::full(300);
+        if let Some(constraint) = &mut self.request.constraint {
+            constraint.restrict(&mut set).unwrap();
+        }
+        set
+    }
+
+    fn accept(&mut self, id: u32) {
+        if let Some(constraint) = &mut self.request.constraint {
+            constraint.accept(TokenId(id)).unwrap();
+        }
+        self.send_tokens(&[id]);
+    }
+
+    /// An answer drawn from what the constraint allows, as a model without sense would give it, up to the end of the turn.
+    /// What closes something is drawn more often, so that it ends.
+    pub(crate) fn wander(&mut self, seed: u64) -> bool {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut draw = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 16) as usize % below
+        };
+        for _ in 0..3000 {
+            let set = self.allowed();
+            let all: Vec<u32> = (0..300).filter(|&id| set.contains(TokenId(id))).collect();
+            let closing =
+                |id: &u32| [EOS, DSML, END_THINK].contains(id) || b"\"}],</>".iter().any(|&b| *id == u32::from(b));
+            let closers: Vec<u32> = all.iter().copied().filter(closing).collect();
+            let list = if !closers.is_empty() && draw(4) > 0 { &closers } else { &all };
+            assert!(!list.is_empty(), "nothing may come");
+            let id = list[draw(list.len())];
+            self.accept(id);
+            if id == EOS {
+                return true;
+            }
+        }
+        false
     }
 
     pub(crate) fn finish(&mut self, finish: Finish) {

@@ -82,6 +82,7 @@ fn tool(function: &Map<String, Value>, at: &str, schema: &str) -> Result<Tool, B
         description: read::string(function, at, "description")?.unwrap_or_default().to_owned(),
         parameters: Value::Object(read::object(function, at, schema)?.cloned().unwrap_or_default()),
         deferred: false,
+        strict: read::boolean(function, at, "strict")?.unwrap_or(false),
     })
 }
 
