@@ -17,6 +17,22 @@ pub enum SamplingRule {
     Model,
 }
 
+/// On or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+impl Switch {
+    pub(crate) fn is_on(self) -> bool {
+        self == Switch::On
+    }
+}
+
 /// What `[api]` may say.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -48,6 +64,8 @@ pub struct ApiConfig {
     /// End the thinking after as many tokens as a client's `thinking.budget_tokens` says. Off: the model decides, as in the
     /// hosted service.
     pub honour_budget: bool,
+    /// Whether the model thinks where a Messages request does not say.
+    pub anthropic_thinking_default: Switch,
     /// Threads that serve connections.
     pub threads: usize,
 }
@@ -68,6 +86,7 @@ impl Default for ApiConfig {
             cancel_on_half_close: true,
             sampling: SamplingRule::Client,
             honour_budget: false,
+            anthropic_thinking_default: Switch::On,
             threads: 2,
         }
     }

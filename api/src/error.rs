@@ -1,5 +1,6 @@
-//! Errors: those that keep the server from starting, and those that a client gets, in the body that OpenAI's clients
-//! know: `{"error": {"message", "type", "param", "code"}}`.
+//! Errors: those that keep the server from starting, and those that a client gets, in the body that it knows: OpenAI's
+//! `{"error": {"message", "type", "param", "code"}}`, or Anthropic's `{"type": "error", "error": {"type", "message"},
+//! "request_id"}`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -42,6 +43,13 @@ pub enum ServeError {
     Start(#[source] io::Error),
 }
 
+/// Whose form an answer has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Dialect {
+    OpenAi,
+    Anthropic,
+}
+
 /// What a client is told instead of an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ApiError {
@@ -59,9 +67,13 @@ pub(crate) struct ApiError {
     overflow: Option<(u32, u32)>,
     /// The methods that the path knows, for a 405.
     allow: Option<&'static str>,
+    /// `error.details` in Anthropic's form.
+    details: Option<Value>,
 }
 
 const INVALID: &str = "invalid_request_error";
+/// Anthropic's status of an overloaded server.
+const OVERLOADED: u16 = 529;
 /// Seconds after which a client should ask a server again that is loading or draining.
 const RETRY_AFTER_S: u32 = 5;
 
@@ -77,6 +89,7 @@ impl ApiError {
             hopeless: false,
             overflow: None,
             allow: None,
+            details: None,
         }
     }
 
@@ -115,6 +128,13 @@ impl ApiError {
             overflow: Some((prompt, context)),
             ..ApiError::field("messages", message)
         }
+    }
+
+    /// 400: the request relies on a history that the server does not keep. With these details Anthropic's SDK sends the
+    /// whole history instead.
+    pub(crate) fn thread(details: Value) -> ApiError {
+        let message = "`thread` is not supported: this server keeps no history; send all messages with each request";
+        ApiError { details: Some(details), ..ApiError::field("thread", message) }
     }
 
     /// 403: the `Host` header names another machine; a page in a browser may be behind it.
@@ -226,8 +246,13 @@ impl ApiError {
     }
 
     /// The status of the answer.
-    pub(crate) fn status(&self) -> StatusCode {
-        self.status
+    pub(crate) fn status(&self, dialect: Dialect) -> StatusCode {
+        match dialect {
+            Dialect::Anthropic if self.status == StatusCode::SERVICE_UNAVAILABLE => {
+                StatusCode::from_u16(OVERLOADED).expect("three digits")
+            }
+            Dialect::OpenAi | Dialect::Anthropic => self.status,
+        }
     }
 
     /// The body in OpenAI's form.
@@ -242,9 +267,34 @@ impl ApiError {
         json!({ "error": error })
     }
 
+    /// The body in Anthropic's form.
+    pub(crate) fn anthropic_body(&self, request_id: &str) -> Value {
+        let class = match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            503 => "overloaded_error",
+            500.. => "api_error",
+            _ => INVALID,
+        };
+        let mut error = json!({"type": class, "message": self.message});
+        if let Some((prompt, context)) = self.overflow {
+            // Claude Code takes both numbers out of this text.
+            error["message"] = format!("prompt is too long: {prompt} tokens > {context} maximum").into();
+            error["n_prompt_tokens"] = prompt.into();
+            error["n_ctx"] = context.into();
+        }
+        if let Some(details) = &self.details {
+            error["details"] = details.clone();
+        }
+        json!({"type": "error", "error": error, "request_id": request_id})
+    }
+
     /// The whole answer.
-    pub(crate) fn response(&self) -> HttpResponse {
-        let mut response = HttpResponse::build(self.status);
+    pub(crate) fn response(&self, dialect: Dialect, request_id: &str) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status(dialect));
         if let Some(seconds) = self.retry_after {
             response.insert_header((header::RETRY_AFTER, seconds));
         }
@@ -254,7 +304,10 @@ impl ApiError {
         if let Some(allow) = self.allow {
             response.insert_header((header::ALLOW, allow));
         }
-        response.json(self.body())
+        response.json(match dialect {
+            Dialect::OpenAi => self.body(),
+            Dialect::Anthropic => self.anthropic_body(request_id),
+        })
     }
 }
 

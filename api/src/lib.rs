@@ -26,7 +26,7 @@ mod state;
 mod whole;
 
 pub use codec::{ChatCodec, DeepSeekCodec, Encoded, Piece};
-pub use config::{ApiConfig, SamplingRule};
+pub use config::{ApiConfig, SamplingRule, Switch};
 pub use error::ServeError;
 pub use server::{ServerHandle, serve};
 pub use state::{ApiState, Backend};

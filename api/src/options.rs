@@ -1,4 +1,4 @@
-//! What OpenAI's dialects say about generating apart from the conversation: sampling, limits, stops, log-probabilities.
+//! What requests say about generating apart from the conversation: sampling, limits, stops, log-probabilities.
 
 use luce_core::{Sampling, TokenId};
 use luce_model::chat::SamplingDefaults;
@@ -196,23 +196,25 @@ fn max_tokens(fields: Fields<'_, '_>) -> Result<Option<u32>, ApiError> {
     Ok(first.and_then(|number| u32::try_from(number).ok().or((number > 0).then_some(u32::MAX))))
 }
 
+/// `stop`, or `stop_sequences` as Anthropic calls it.
 fn stops(fields: Fields<'_, '_>) -> Result<Vec<String>, ApiError> {
-    let list = match fields.get("stop") {
+    let key = if fields.get("stop").is_some() { "stop" } else { "stop_sequences" };
+    let list = match fields.get(key) {
         None => return Ok(Vec::new()),
         Some(one @ Value::String(_)) => std::slice::from_ref(one),
         Some(Value::Array(list)) => list.as_slice(),
-        Some(_) => return Err(ApiError::field("stop", "`stop` must be a string or an array of strings")),
+        Some(_) => return Err(ApiError::field(key, format!("`{key}` must be a string or an array of strings"))),
     };
     if list.len() > STOPS_MAX {
-        let message = format!("`stop` has {} strings; at most {STOPS_MAX} are allowed", list.len());
-        return Err(ApiError::field("stop", message));
+        let message = format!("`{key}` has {} strings; at most {STOPS_MAX} are allowed", list.len());
+        return Err(ApiError::field(key, message));
     }
     list.iter()
         .enumerate()
         .map(|(i, stop)| match stop.as_str() {
             Some(stop) if !stop.is_empty() => Ok(stop.to_owned()),
-            Some(_) => Err(ApiError::field(format!("stop[{i}]"), format!("`stop[{i}]` is an empty string"))),
-            None => Err(ApiError::field(format!("stop[{i}]"), format!("`stop[{i}]` must be a string"))),
+            Some(_) => Err(ApiError::field(format!("{key}[{i}]"), format!("`{key}[{i}]` is an empty string"))),
+            None => Err(ApiError::field(format!("{key}[{i}]"), format!("`{key}[{i}]` must be a string"))),
         })
         .collect()
 }

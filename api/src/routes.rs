@@ -1,7 +1,7 @@
 //! From a request's path and method to its endpoint.
 //!
-//! Every path works with and without `/v1`, below `/beta` too, with doubled and trailing slashes, and whatever the query
-//! says. Each answer carries `x-request-id`.
+//! Every path works with and without `/v1`, below `/beta` and `/anthropic` too, with doubled and trailing slashes, and
+//! whatever the query says. Each answer carries `x-request-id`, and `request-id` where Anthropic's clients ask.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 
-use crate::endpoints::{chat, health, models};
-use crate::error::ApiError;
+use crate::endpoints::{chat, health, messages, models};
+use crate::error::{ApiError, Dialect};
 use crate::ids;
 use crate::state::Shared;
 
@@ -19,18 +19,21 @@ use crate::state::Shared;
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Endpoint {
     Chat,
+    CountTokens,
     Health,
+    Messages,
     Models,
     Model(String),
 }
 
 /// For the message of a 404.
-const PATHS: &str = "/v1/chat/completions, /v1/models, /v1/models/{id} and /health";
+const PATHS: &str =
+    "/v1/chat/completions, /v1/messages, /v1/messages/count_tokens, /v1/models, /v1/models/{id} and /health";
 
 impl Endpoint {
     fn of(path: &str) -> Option<Endpoint> {
         let mut segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-        for prefix in ["beta", "v1"] {
+        for prefix in ["anthropic", "beta", "v1"] {
             if segments.first() == Some(&prefix) {
                 segments.remove(0);
             }
@@ -38,6 +41,8 @@ impl Endpoint {
         match segments.as_slice() {
             ["chat", "completions"] => Some(Endpoint::Chat),
             ["health" | "healthz"] => Some(Endpoint::Health),
+            ["messages"] => Some(Endpoint::Messages),
+            ["messages", "count_tokens"] => Some(Endpoint::CountTokens),
             ["models"] => Some(Endpoint::Models),
             // Names may hold slashes, as in `organisation/model`.
             ["models", id @ ..] => Some(Endpoint::Model(percent_decoded(&id.join("/")))),
@@ -48,7 +53,7 @@ impl Endpoint {
     /// The methods it takes, as the `Allow` header lists them.
     fn methods(&self) -> &'static str {
         match self {
-            Endpoint::Chat => "POST",
+            Endpoint::Chat | Endpoint::CountTokens | Endpoint::Messages => "POST",
             Endpoint::Health | Endpoint::Models | Endpoint::Model(_) => "GET, HEAD",
         }
     }
@@ -61,14 +66,28 @@ impl Endpoint {
 /// Answers every request.
 pub(crate) async fn dispatch(http: HttpRequest, payload: Payload, shared: Data<Arc<Shared>>) -> HttpResponse {
     let request_id = format!("req_{}", ids::unique());
+    let dialect = dialect(&http);
     let answer = answer(&http, payload, &shared, &request_id).await;
     let mut response = answer.unwrap_or_else(|error| {
-        tracing::debug!(request = request_id, status = error.status().as_u16(), path = http.path(), "refused");
-        error.response()
+        let status = error.status(dialect).as_u16();
+        tracing::debug!(request = request_id, status, path = http.path(), "refused");
+        error.response(dialect, &request_id)
     });
-    let value = HeaderValue::from_str(&request_id).expect("an id is letters, digits and an underscore");
-    response.headers_mut().insert(HeaderName::from_static("x-request-id"), value);
+    if dialect == Dialect::Anthropic {
+        response.headers_mut().insert(messages::REQUEST_ID, header_value(&request_id));
+    }
+    response.headers_mut().insert(HeaderName::from_static("x-request-id"), header_value(&request_id));
     response
+}
+
+fn header_value(request_id: &str) -> HeaderValue {
+    HeaderValue::from_str(request_id).expect("an id is letters, digits and an underscore")
+}
+
+/// Anthropic's form for Messages, and wherever a client says that it speaks it.
+fn dialect(http: &HttpRequest) -> Dialect {
+    let messages = http.path().split('/').any(|segment| segment == "messages" || segment == "anthropic");
+    if messages || http.headers().contains_key("anthropic-version") { Dialect::Anthropic } else { Dialect::OpenAi }
 }
 
 async fn answer(
@@ -84,6 +103,8 @@ async fn answer(
     }
     match endpoint {
         Endpoint::Chat => chat::answer(http, payload, shared, request_id).await,
+        Endpoint::Messages => messages::answer(http, payload, shared, request_id).await,
+        Endpoint::CountTokens => messages::count(http, payload, shared).await,
         Endpoint::Health => Ok(health::answer(shared)),
         Endpoint::Models => models::list(shared),
         Endpoint::Model(id) => models::one(shared, &id),

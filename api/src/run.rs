@@ -62,6 +62,8 @@ pub(crate) struct Outcome {
     pub(crate) last: Deltas,
     pub(crate) last_scores: Scores,
     pub(crate) reason: Reason,
+    /// The stop string that ended the answer, if one did.
+    pub(crate) stop_string: Option<String>,
     pub(crate) counts: Counts,
     pub(crate) timings: Timings,
 }
@@ -232,7 +234,8 @@ impl Run {
         let counts =
             Counts { prompt: usage.prompt, cached: usage.cached, completion: self.sampled, reasoning: self.reasoning };
         let last_scores = std::mem::take(&mut self.scores);
-        Step::Done(Box::new(Outcome { last, last_scores, reason, counts, timings }))
+        let stop_string = self.parser.stopped_by();
+        Step::Done(Box::new(Outcome { last, last_scores, reason, stop_string, counts, timings }))
     }
 
     /// The parser has all it wants: ends the request and waits for the engine's counts.

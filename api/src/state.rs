@@ -85,6 +85,14 @@ impl Shared {
         self.state.backend().map_or(Lifecycle::Loading(0.0), |backend| backend.generate.lifecycle())
     }
 
+    /// The model, whether or not it takes requests now.
+    ///
+    /// # Errors
+    /// 503 before it is known.
+    pub(crate) fn known(&self) -> Result<&Backend, ApiError> {
+        self.state.backend().ok_or_else(|| ApiError::of_lifecycle(&Lifecycle::Loading(0.0)).expect("it is one"))
+    }
+
     /// A place for a request, and the engine for it.
     ///
     /// # Errors

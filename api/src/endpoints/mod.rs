@@ -2,4 +2,5 @@
 
 pub(crate) mod chat;
 pub(crate) mod health;
+pub(crate) mod messages;
 pub(crate) mod models;

@@ -17,7 +17,7 @@ use llguidance::{Matcher, ParserFactory};
 use luce_core::TokenId;
 use luce_model::chat::{Conversation, Opening, Tool, ToolChoice};
 
-pub(crate) use form::Wanted;
+pub(crate) use form::{Form, Wanted};
 pub(crate) use guide::Guide;
 
 use crate::codec::{ChatCodec, Piece};

@@ -152,6 +152,8 @@ pub(crate) struct OutputParser {
     stops: StopMatcher,
     calls: CallParser,
     shown_content: bool,
+    /// The stop string that ended the output.
+    stopped_by: Option<String>,
 }
 
 impl OutputParser {
@@ -173,6 +175,7 @@ impl OutputParser {
             stops: StopMatcher::new(stops),
             calls: CallParser::new(schemas, emit, first_only),
             shown_content: false,
+            stopped_by: None,
         }
     }
 
@@ -189,6 +192,11 @@ impl OutputParser {
     /// A stop string was found or the tool calls are complete: nothing more can come of the output.
     pub(crate) fn finished(&self) -> bool {
         self.state == State::Finished
+    }
+
+    /// The stop string that ended the output, if one did.
+    pub(crate) fn stopped_by(&mut self) -> Option<String> {
+        self.stopped_by.take()
     }
 
     /// Takes the next symbol and appends what it brings to `out`.
@@ -282,7 +290,8 @@ impl OutputParser {
             return;
         }
         let mut content = String::new();
-        if self.stops.push(text, &mut content).is_some() {
+        if let Some(stop) = self.stops.push(text, &mut content) {
+            self.stopped_by = Some(self.stops.string(stop).to_owned());
             self.state = State::Finished;
         }
         self.emit_content(content, out);

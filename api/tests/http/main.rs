@@ -6,6 +6,7 @@ mod cancel;
 mod chat;
 mod form;
 mod lifecycle;
+mod messages;
 mod options;
 mod refusals;
 mod stream;

@@ -37,7 +37,7 @@ impl ChatCodec for ByteCodec {
         for message in &conversation.messages {
             if let Message::User(parts) = message {
                 for part in parts {
-                    let Part::Text(text) = part else { panic!("only texts are sent here") };
+                    let text = if let Part::Text(text) = part { text } else { "[Unsupported Image]" };
                     prompt.extend(text.bytes().map(|byte| TokenId(byte.into())));
                 }
             }

@@ -14,6 +14,7 @@ use futures_util::stream;
 use serde_json::{Map, Value};
 
 use self::shape::Head;
+pub(crate) use self::shape::timings;
 use super::models;
 use crate::ask::{Ask, Ready};
 use crate::error::ApiError;
@@ -44,7 +45,8 @@ pub(crate) async fn answer(
         model: models::resolve(shared, served, ask.options.model.as_deref())?,
         fingerprint: shape::fingerprint(served),
     };
-    let log = Log { request_id: request_id.to_owned(), prompt: ready.request.prompt.len(), begun: Instant::now() };
+    let prompt = ready.request.prompt.len();
+    let log = Log { endpoint: "chat", request_id: request_id.to_owned(), prompt, begun: Instant::now() };
     let run = Run::submit(backend, place, ready.request, ready.parser)?;
     let keep_alive = Duration::from_secs(shared.config.keep_alive);
     if ask.options.stream {
@@ -146,15 +148,18 @@ impl Answer {
 }
 
 /// What the log says about an answer; never any of its text.
-struct Log {
-    request_id: String,
-    prompt: usize,
-    begun: Instant,
+pub(crate) struct Log {
+    pub(crate) endpoint: &'static str,
+    pub(crate) request_id: String,
+    /// Tokens.
+    pub(crate) prompt: usize,
+    pub(crate) begun: Instant,
 }
 
 impl Log {
-    fn done(&self, outcome: &Outcome) {
+    pub(crate) fn done(&self, outcome: &Outcome) {
         tracing::info!(
+            endpoint = self.endpoint,
             request = self.request_id,
             finish = outcome.reason.name(),
             prompt = outcome.counts.prompt,
@@ -164,17 +169,17 @@ impl Log {
             prefill_ms = outcome.timings.prefill_us / 1000,
             decode_ms = outcome.timings.decode_us / 1000,
             total_ms = self.begun.elapsed().as_millis(),
-            "chat completion"
+            "answered"
         );
     }
 
-    fn failed(&self, error: &ApiError) {
+    pub(crate) fn failed(&self, error: &ApiError) {
         tracing::warn!(
+            endpoint = self.endpoint,
             request = self.request_id,
             prompt = self.prompt,
-            status = error.status().as_u16(),
             error = %error,
-            "chat completion failed"
+            "failed"
         );
     }
 }
