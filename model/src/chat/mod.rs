@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request JSON --openai::conversation--> Conversation --ChatFormat::encode--> Prompt --Prompt::tokens--> token ids
-//!            or anthropic::conversation
+//!            or anthropic::conversation, responses::request
 //! ```
 //!
 //! A [`Prompt`] is a list of structural tokens and plain texts, not one string: whoever writes `<｜User｜>` into a message
@@ -21,6 +21,7 @@ pub mod openai;
 mod parts;
 mod prompt;
 mod read;
+pub mod responses;
 mod texts;
 mod thinking;
 mod tools;

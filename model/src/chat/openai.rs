@@ -6,6 +6,8 @@
 
 mod messages;
 
+pub(super) use messages::content;
+
 use serde_json::{Map, Value};
 
 use super::conversation::{AnswerFormat, Conversation};

@@ -57,7 +57,7 @@ pub(super) fn client_tools(body: &Map<String, Value>) -> Result<(Vec<Tool>, Vec<
     Ok((distinct(tools)?, left_out))
 }
 
-fn distinct(tools: Vec<Tool>) -> Result<Vec<Tool>, BadRequest> {
+pub(super) fn distinct(tools: Vec<Tool>) -> Result<Vec<Tool>, BadRequest> {
     let mut names = HashSet::new();
     match tools.iter().find(|t| !names.insert(&t.name)) {
         Some(twice) => {
@@ -69,7 +69,7 @@ fn distinct(tools: Vec<Tool>) -> Result<Vec<Tool>, BadRequest> {
 }
 
 /// A tool whose arguments are described at the key `schema`.
-fn tool(function: &Map<String, Value>, at: &str, schema: &str) -> Result<Tool, BadRequest> {
+pub(super) fn tool(function: &Map<String, Value>, at: &str, schema: &str) -> Result<Tool, BadRequest> {
     let name = read::string(function, at, "name")?.unwrap_or_default();
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
     if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(allowed) {

@@ -41,7 +41,7 @@ fn message(map: &Map<String, Value>, at: &str, last: bool) -> Result<Option<Mess
             "`prefix: true` is for an assistant message at the end of `messages`",
         ));
     }
-    let parts = content(map, at)?;
+    let parts = content(map, at, "content")?;
     Ok(Some(match role {
         Some("system" | "developer") => {
             let text = system(parts);
@@ -129,10 +129,10 @@ fn call_name(map: &Map<String, Value>, at: &str) -> Result<String, BadRequest> {
     }
 }
 
-/// `content`: a text, nothing, or a list of parts.
-fn content(map: &Map<String, Value>, at: &str) -> Result<Vec<Part>, BadRequest> {
-    let place = read::place(at, "content");
-    let list = match read::get(map, "content") {
+/// The field `key`: a text, nothing, or a list of parts.
+pub(in crate::chat) fn content(map: &Map<String, Value>, at: &str, key: &str) -> Result<Vec<Part>, BadRequest> {
+    let place = read::place(at, key);
+    let list = match read::get(map, key) {
         None => return Ok(Vec::new()),
         Some(Value::String(text)) => return Ok(vec![Part::Text(text.clone())]),
         Some(Value::Array(list)) => list,
