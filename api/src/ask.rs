@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use luce_core::{Constraint, GenerateRequest};
+use luce_core::{Constraint, GenerateRequest, Sampling};
 use luce_model::Family;
 use luce_model::chat::{Conversation, Effort, ToolChoice};
 use serde_json::{Map, Value};
@@ -42,11 +42,7 @@ impl Ask {
     /// 400 for a prompt that does not fit, a token outside the vocabulary, or a form that cannot be enforced.
     pub(crate) fn prepare(&self, shared: &Shared, backend: &Backend) -> Result<Ready, ApiError> {
         let (codec, served) = (&*backend.codec, backend.generate.served());
-        let sampling = self.options.sampling(
-            codec.sampling_defaults(&self.conversation),
-            self.heeded(shared, codec.family()),
-            served.vocabulary,
-        )?;
+        let sampling = self.sampling(shared, backend)?;
         let encoded = codec.encode(&self.conversation);
         let max_tokens = self.options.limit(encoded.prompt.len(), self.default_limit(), served.context)?;
         let guided = self.form.is_some()
@@ -75,6 +71,17 @@ impl Ask {
             constraint: guide.map(|guide| Box::new(guide) as Box<dyn Constraint>),
         };
         Ok(Ready { request, parser })
+    }
+
+    /// How tokens are chosen.
+    ///
+    /// # Errors
+    /// 400 for a token outside the vocabulary.
+    pub(crate) fn sampling(&self, shared: &Shared, backend: &Backend) -> Result<Sampling, ApiError> {
+        let codec = &*backend.codec;
+        let defaults = codec.sampling_defaults(&self.conversation);
+        let vocabulary = backend.generate.served().vocabulary;
+        self.options.sampling(defaults, self.heeded(shared, codec.family()), vocabulary)
     }
 
     fn heeded(&self, shared: &Shared, family: Family) -> Heeded {

@@ -61,6 +61,8 @@ pub struct ApiConfig {
     pub cancel_on_half_close: bool,
     /// Whose sampling values count while the model thinks.
     pub sampling: SamplingRule,
+    /// Send the reasoning of a response as its summary, too, to clients that ask for summaries. Doubles that traffic.
+    pub reasoning_summaries: bool,
     /// End the thinking after as many tokens as a client's `thinking.budget_tokens` says. Off: the model decides, as in the
     /// hosted service.
     pub honour_budget: bool,
@@ -85,6 +87,7 @@ impl Default for ApiConfig {
             max_connections: 256,
             cancel_on_half_close: true,
             sampling: SamplingRule::Client,
+            reasoning_summaries: false,
             honour_budget: false,
             anthropic_thinking_default: Switch::On,
             threads: 2,

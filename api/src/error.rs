@@ -149,6 +149,12 @@ impl ApiError {
         ApiError::new(StatusCode::NOT_FOUND, INVALID, Some("not_found"), message)
     }
 
+    /// 404: what was answered before is not kept.
+    pub(crate) fn stored() -> ApiError {
+        let message = "there is no such response: this server stores none".to_owned();
+        ApiError::new(StatusCode::NOT_FOUND, INVALID, Some("not_found"), message)
+    }
+
     /// 404: another model is served.
     pub(crate) fn model(asked: &str, served: &str) -> ApiError {
         let message = format!("the model {asked:?} does not exist here; this server serves {served}");
@@ -243,6 +249,11 @@ impl ApiError {
             Refusal::TooLong { prompt, max_tokens, context } => ApiError::overflow(*prompt, *max_tokens, *context),
             Refusal::Invalid(why) => ApiError::invalid(why.clone()),
         }
+    }
+
+    /// The prompt does not fit the context.
+    pub(crate) fn is_overflow(&self) -> bool {
+        self.overflow.is_some()
     }
 
     /// The status of the answer.

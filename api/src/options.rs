@@ -139,11 +139,6 @@ impl Options {
         let turn_ends = if self.ignore_eos { &[] } else { turn_ends };
         turn_ends.iter().chain(&self.stop_tokens).copied().collect()
     }
-
-    /// The temperature and top_p that the client asked for.
-    pub(crate) fn asked(&self) -> (Option<f32>, Option<f32>) {
-        (self.asked.temperature, self.asked.top_p)
-    }
 }
 
 impl Asked {

@@ -10,7 +10,7 @@ use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 
-use crate::endpoints::{chat, health, messages, models};
+use crate::endpoints::{chat, health, messages, models, responses};
 use crate::error::{ApiError, Dialect};
 use crate::ids;
 use crate::state::Shared;
@@ -24,11 +24,13 @@ enum Endpoint {
     Messages,
     Models,
     Model(String),
+    Responses,
+    InputTokens,
+    StoredResponse,
 }
 
 /// For the message of a 404.
-const PATHS: &str =
-    "/v1/chat/completions, /v1/messages, /v1/messages/count_tokens, /v1/models, /v1/models/{id} and /health";
+const PATHS: &str = "/v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens, /v1/models, /v1/models/{id} and /health";
 
 impl Endpoint {
     fn of(path: &str) -> Option<Endpoint> {
@@ -43,6 +45,9 @@ impl Endpoint {
             ["health" | "healthz"] => Some(Endpoint::Health),
             ["messages"] => Some(Endpoint::Messages),
             ["messages", "count_tokens"] => Some(Endpoint::CountTokens),
+            ["responses"] => Some(Endpoint::Responses),
+            ["responses", "input_tokens"] => Some(Endpoint::InputTokens),
+            ["responses", ..] => Some(Endpoint::StoredResponse),
             ["models"] => Some(Endpoint::Models),
             // Names may hold slashes, as in `organisation/model`.
             ["models", id @ ..] => Some(Endpoint::Model(percent_decoded(&id.join("/")))),
@@ -53,7 +58,12 @@ impl Endpoint {
     /// The methods it takes, as the `Allow` header lists them.
     fn methods(&self) -> &'static str {
         match self {
-            Endpoint::Chat | Endpoint::CountTokens | Endpoint::Messages => "POST",
+            Endpoint::Chat
+            | Endpoint::CountTokens
+            | Endpoint::Messages
+            | Endpoint::Responses
+            | Endpoint::InputTokens => "POST",
+            Endpoint::StoredResponse => "GET, HEAD, POST, DELETE",
             Endpoint::Health | Endpoint::Models | Endpoint::Model(_) => "GET, HEAD",
         }
     }
@@ -103,6 +113,9 @@ async fn answer(
     }
     match endpoint {
         Endpoint::Chat => chat::answer(http, payload, shared, request_id).await,
+        Endpoint::Responses => responses::answer(http, payload, shared, request_id).await,
+        Endpoint::InputTokens => responses::count(http, payload, shared).await,
+        Endpoint::StoredResponse => Err(ApiError::stored()),
         Endpoint::Messages => messages::answer(http, payload, shared, request_id).await,
         Endpoint::CountTokens => messages::count(http, payload, shared).await,
         Endpoint::Health => Ok(health::answer(shared)),

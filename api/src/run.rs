@@ -39,6 +39,8 @@ pub(crate) struct Run {
     scores: Scores,
     /// Those of content that is held.
     held_scores: Vec<Score>,
+    /// What happened after the deltas that were just told.
+    failure: Option<ApiError>,
     /// When something was last sent to the client.
     quiet_since: tokio::time::Instant,
 }
@@ -116,6 +118,7 @@ impl Run {
             reasoning: 0,
             scores: Scores::default(),
             held_scores: Vec::new(),
+            failure: None,
             quiet_since: tokio::time::Instant::now(),
         })
     }
@@ -123,6 +126,9 @@ impl Run {
     /// Waits for the next thing to tell the client. Events that wait together come as one step. After `Done` and
     /// `Failed` it must not be called again.
     pub(crate) async fn next(&mut self, keep_alive: Duration) -> Step {
+        if let Some(error) = self.failure.take() {
+            return Step::Failed(error);
+        }
         loop {
             if self.parser.finished() {
                 return self.end_early().await;
@@ -140,18 +146,14 @@ impl Run {
             loop {
                 match event {
                     None => {
-                        self.request.ended = true;
-                        return Step::Failed(ApiError::internal("the engine gave the request up without saying why"));
+                        return self.failed("the engine gave the request up without saying why".to_owned(), deltas);
                     }
                     Some(Event::Admitted) => {}
                     Some(Event::Token(chosen)) => self.token(chosen, &mut deltas),
                     Some(Event::Finished { finish, usage, timings }) => {
                         return self.finished(finish, usage, timings, deltas);
                     }
-                    Some(Event::Failed(why)) => {
-                        self.request.ended = true;
-                        return Step::Failed(ApiError::internal(why));
-                    }
+                    Some(Event::Failed(why)) => return self.failed(why, deltas),
                 }
                 if self.parser.finished() {
                     break;
@@ -167,6 +169,17 @@ impl Run {
                 return Step::Deltas(deltas, std::mem::take(&mut self.scores));
             }
         }
+    }
+
+    /// What was said before a failure is told first.
+    fn failed(&mut self, why: String, deltas: Deltas) -> Step {
+        self.request.ended = true;
+        let error = ApiError::internal(why);
+        if deltas.is_empty() {
+            return Step::Failed(error);
+        }
+        self.failure = Some(error);
+        Step::Deltas(deltas, std::mem::take(&mut self.scores))
     }
 
     fn token(&mut self, chosen: Chosen, all: &mut Deltas) {

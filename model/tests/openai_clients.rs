@@ -90,10 +90,10 @@ fn texts<'v>(value: &'v Value, reasoning: bool, out: &mut Vec<&'v str>) {
         Value::Object(map) => {
             for (key, value) in map {
                 match (key.as_str(), value) {
+                    ("reasoning_content", _) if !reasoning => {}
                     ("text" | "content" | "reasoning_content" | "output" | "input", Value::String(text)) => {
                         out.push(text)
                     }
-                    ("reasoning_content" | "provider_specific_fields", _) if !reasoning => {}
                     ("encrypted_content" | "id" | "call_id" | "arguments", _) => {}
                     (_, nested) => texts(nested, reasoning, out),
                 }

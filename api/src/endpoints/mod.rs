@@ -4,3 +4,4 @@ pub(crate) mod chat;
 pub(crate) mod health;
 pub(crate) mod messages;
 pub(crate) mod models;
+pub(crate) mod responses;

@@ -9,5 +9,6 @@ mod lifecycle;
 mod messages;
 mod options;
 mod refusals;
+mod responses;
 mod stream;
 mod support;

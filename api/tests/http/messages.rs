@@ -1,23 +1,10 @@
 //! Anthropic's Messages: bodies, streams, counts, errors.
 
-use std::path::Path;
-
 use luce_core::{Event, Finish, Lifecycle, Refusal};
 use luce_model::chat::carried;
 use serde_json::{Value, json};
 
-use crate::support::{Connection, Response, Rig, Taken, ask};
-
-fn fixture(name: &str) -> Value {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures")).join(name);
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
-}
-
-fn post(rig: &Rig, path: &str, body: &Value) -> Connection {
-    let mut connection = Connection::open(rig.address);
-    connection.post(path, &body.to_string());
-    connection
-}
+use crate::support::{Response, Rig, Taken, ask, fixture, post};
 
 /// A request that the engine answers with `text`.
 fn answered(rig: &Rig, body: &Value, text: &str) -> Response {
@@ -310,7 +297,7 @@ fn a_thread_that_the_server_does_not_keep_is_refused_so_that_the_sdk_sends_the_h
 
 #[test]
 fn requests_of_real_clients_are_taken_and_answered_in_the_form_they_ask_for() {
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/clients"));
+    let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/clients"));
     // The context of the scripted engine is small, and here a byte is a token.
     let rig = Rig::new();
     let (mut asked, mut counted, mut fetched) = (0, 0, 0);

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -322,6 +323,18 @@ pub(crate) fn ask(text: &str, more: Value) -> Value {
         body[key] = value.clone();
     }
     body
+}
+
+/// A file of `tests/fixtures`.
+pub(crate) fn fixture(name: &str) -> Value {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures")).join(name);
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+pub(crate) fn post(rig: &Rig, path: &str, body: &Value) -> Connection {
+    let mut connection = Connection::open(rig.address);
+    connection.post(path, &body.to_string());
+    connection
 }
 
 /// One connection.
