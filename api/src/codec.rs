@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use luce_core::TokenId;
 use luce_model::Family;
-use luce_model::chat::{ChatFormat, Conversation, Opening, SamplingDefaults};
+use luce_model::chat::{ChatFormat, Conversation, EffortProfile, Opening, SamplingDefaults};
 use luce_model::tokenizer::{TokenKind, Tokenizer, TokenizerError};
 
 /// A conversation as the model reads it.
@@ -52,6 +52,14 @@ pub trait ChatCodec: Send + Sync {
     /// How a token is spelled, markers included; nothing outside the vocabulary.
     fn spelling(&self, token: TokenId) -> Cow<'_, [u8]>;
 
+    /// A text as tokens; with `markers`, spellings of markers in it are the markers.
+    fn tokenize(&self, text: &str, markers: bool) -> Vec<TokenId>;
+
+    /// Which words for effort prompts have, where the family has several.
+    fn effort_profile(&self) -> Option<EffortProfile> {
+        None
+    }
+
     /// The tokens that end a turn. The first is the end of sequence.
     fn stop_tokens(&self) -> &[TokenId];
 }
@@ -84,6 +92,14 @@ impl ChatCodec for DeepSeekCodec {
     fn encode(&self, conversation: &Conversation) -> Encoded {
         let rendered = self.format.render(&self.tokenizer, conversation);
         Encoded { prompt: rendered.tokens, opening: rendered.opening }
+    }
+
+    fn tokenize(&self, text: &str, markers: bool) -> Vec<TokenId> {
+        if markers { self.tokenizer.encode_with_added(text) } else { self.tokenizer.encode_plain(text) }
+    }
+
+    fn effort_profile(&self) -> Option<EffortProfile> {
+        (self.format.family == Family::V4).then_some(self.format.effort_profile)
     }
 
     fn sampling_defaults(&self, conversation: &Conversation) -> SamplingDefaults {
@@ -122,7 +138,6 @@ impl ChatCodec for DeepSeekCodec {
 
 #[cfg(test)]
 mod tests {
-    use luce_model::chat::EffortProfile;
     use luce_model::chat::openai::{self, Defaults};
     use luce_model::tokenizer::TokenizerParts;
     use serde_json::json;

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -16,8 +17,8 @@ use serde_json::{Value, json};
 pub enum ServeError {
     /// Other machines could reach the address.
     #[error(
-        "api.listen = {listen} can be reached from other machines, and there are no API keys yet, so anyone there could \
-         use the model; listen on 127.0.0.1, or set api.allow_remote = true if that is meant"
+        "api.listen = {listen} can be reached from other machines, and there are no API keys, so anyone there could use the \
+         model; listen on 127.0.0.1, name a file of keys with api.keys_file, or set api.allow_remote = true if that is meant"
     )]
     Remote {
         /// The address.
@@ -28,6 +29,21 @@ pub enum ServeError {
     Zero {
         /// The key in `[api]`.
         key: &'static str,
+    },
+    /// The keys cannot be read.
+    #[error("cannot read api.keys_file = {}", path.display())]
+    Keys {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of keys without keys would let nobody in.
+    #[error("api.keys_file = {} holds no key; write one a line, or leave api.keys_file out", path.display())]
+    NoKeys {
+        /// The file.
+        path: PathBuf,
     },
     /// The address cannot be listened on.
     #[error("cannot listen on {listen}; is another server running there? api.listen chooses another address")]
@@ -137,6 +153,11 @@ impl ApiError {
         ApiError { details: Some(details), ..ApiError::field("thread", message) }
     }
 
+    /// 401: no key, or a wrong one.
+    pub(crate) fn key(message: &str) -> ApiError {
+        ApiError::new(StatusCode::UNAUTHORIZED, INVALID, Some("invalid_api_key"), message.to_owned())
+    }
+
     /// 403: the `Host` header names another machine; a page in a browser may be behind it.
     pub(crate) fn host(host: &str) -> ApiError {
         let message = format!("the host {host:?} is not allowed; api.allowed_hosts lists further names of this server");
@@ -207,6 +228,11 @@ impl ApiError {
     /// 503: the server is shutting down.
     pub(crate) fn draining() -> ApiError {
         ApiError::unavailable("the server is shutting down")
+    }
+
+    /// 503: no place became free in time.
+    pub(crate) fn queue_wait(seconds: u64) -> ApiError {
+        ApiError::unavailable(&format!("no place became free within {seconds} seconds"))
     }
 
     fn broken(why: &str) -> ApiError {

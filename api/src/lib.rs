@@ -1,4 +1,4 @@
-//! The HTTP API: OpenAI's chat completions over the trait `Generate`.
+//! The HTTP API: OpenAI's and Anthropic's dialects over the trait `Generate`.
 //!
 //! [`serve`] listens at once; [`ApiState`] takes the engine and the model's language when they are known. A request goes
 //! through `routes` to its endpoint, is checked and encoded there, and becomes a `Run`: the engine's events, parsed into
@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod access;
 mod ask;
 mod body;
 mod codec;
@@ -15,6 +16,7 @@ mod error;
 mod fields;
 mod grammar;
 mod ids;
+mod metrics;
 mod options;
 mod parser;
 mod routes;

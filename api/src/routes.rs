@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use actix_web::http::Method;
-use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::{Data, Payload};
 use actix_web::{HttpRequest, HttpResponse};
 
-use crate::endpoints::{chat, health, messages, models, responses};
+use crate::access;
+use crate::endpoints::tokens::{self, Work};
+use crate::endpoints::{chat, documents, health, messages, models, responses, status};
 use crate::error::{ApiError, Dialect};
 use crate::ids;
 use crate::state::Shared;
@@ -22,18 +24,30 @@ enum Endpoint {
     CountTokens,
     Health,
     Messages,
+    Metrics,
     Models,
     Model(String),
+    OpenApi,
+    Page,
+    Props,
     Responses,
     InputTokens,
     StoredResponse,
+    Slots,
+    Status,
+    Tokens(Work),
 }
 
 /// For the message of a 404.
-const PATHS: &str = "/v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens, /v1/models, /v1/models/{id} and /health";
+const PATHS: &str = "/v1/chat/completions, /v1/responses, /v1/responses/input_tokens, /v1/messages, \
+                     /v1/messages/count_tokens, /v1/models, /v1/models/{id}, /health, /status, /props, /slots, /metrics, \
+                     /tokenize, /detokenize, /apply-template, /openapi.json and /";
 
 impl Endpoint {
     fn of(path: &str) -> Option<Endpoint> {
+        if path.bytes().all(|byte| byte == b'/') {
+            return Some(Endpoint::Page);
+        }
         let mut segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
         for prefix in ["anthropic", "beta", "v1"] {
             if segments.first() == Some(&prefix) {
@@ -43,6 +57,14 @@ impl Endpoint {
         match segments.as_slice() {
             ["chat", "completions"] => Some(Endpoint::Chat),
             ["health" | "healthz"] => Some(Endpoint::Health),
+            ["metrics"] => Some(Endpoint::Metrics),
+            ["openapi.json"] => Some(Endpoint::OpenApi),
+            ["props"] => Some(Endpoint::Props),
+            ["slots"] => Some(Endpoint::Slots),
+            ["status"] => Some(Endpoint::Status),
+            ["tokenize"] => Some(Endpoint::Tokens(Work::Tokenize)),
+            ["detokenize"] => Some(Endpoint::Tokens(Work::Detokenize)),
+            ["apply-template"] => Some(Endpoint::Tokens(Work::ApplyTemplate)),
             ["messages"] => Some(Endpoint::Messages),
             ["messages", "count_tokens"] => Some(Endpoint::CountTokens),
             ["responses"] => Some(Endpoint::Responses),
@@ -62,10 +84,46 @@ impl Endpoint {
             | Endpoint::CountTokens
             | Endpoint::Messages
             | Endpoint::Responses
-            | Endpoint::InputTokens => "POST",
+            | Endpoint::InputTokens
+            | Endpoint::Tokens(_) => "POST",
             Endpoint::StoredResponse => "GET, HEAD, POST, DELETE",
-            Endpoint::Health | Endpoint::Models | Endpoint::Model(_) => "GET, HEAD",
+            Endpoint::Health
+            | Endpoint::Metrics
+            | Endpoint::Models
+            | Endpoint::Model(_)
+            | Endpoint::OpenApi
+            | Endpoint::Page
+            | Endpoint::Props
+            | Endpoint::Slots
+            | Endpoint::Status => "GET, HEAD",
         }
+    }
+
+    /// As metrics name it.
+    fn name(&self) -> &'static str {
+        match self {
+            Endpoint::Chat => "chat",
+            Endpoint::CountTokens => "count_tokens",
+            Endpoint::Health => "health",
+            Endpoint::Messages => "messages",
+            Endpoint::Metrics => "metrics",
+            Endpoint::Models | Endpoint::Model(_) => "models",
+            Endpoint::OpenApi => "openapi",
+            Endpoint::Page => "page",
+            Endpoint::Props => "props",
+            Endpoint::Responses | Endpoint::StoredResponse => "responses",
+            Endpoint::InputTokens => "input_tokens",
+            Endpoint::Slots => "slots",
+            Endpoint::Status => "status",
+            Endpoint::Tokens(Work::Tokenize) => "tokenize",
+            Endpoint::Tokens(Work::Detokenize) => "detokenize",
+            Endpoint::Tokens(Work::ApplyTemplate) => "apply_template",
+        }
+    }
+
+    /// Whether it is answered without a key.
+    fn is_free(&self) -> bool {
+        matches!(self, Endpoint::Health | Endpoint::Page)
     }
 
     fn takes(&self, method: &Method) -> bool {
@@ -77,12 +135,16 @@ impl Endpoint {
 pub(crate) async fn dispatch(http: HttpRequest, payload: Payload, shared: Data<Arc<Shared>>) -> HttpResponse {
     let request_id = format!("req_{}", ids::unique());
     let dialect = dialect(&http);
-    let answer = answer(&http, payload, &shared, &request_id).await;
+    let endpoint = Endpoint::of(http.path());
+    let name = endpoint.as_ref().map_or("unknown", Endpoint::name);
+    let answer = answer(endpoint, &http, payload, &shared, &request_id, dialect).await;
     let mut response = answer.unwrap_or_else(|error| {
         let status = error.status(dialect).as_u16();
         tracing::debug!(request = request_id, status, path = http.path(), "refused");
         error.response(dialect, &request_id)
     });
+    shared.metrics.answered(name, response.status().as_u16());
+    access::allow_page(http.headers(), &shared.config, response.headers_mut());
     if dialect == Dialect::Anthropic {
         response.headers_mut().insert(messages::REQUEST_ID, header_value(&request_id));
     }
@@ -101,13 +163,21 @@ fn dialect(http: &HttpRequest) -> Dialect {
 }
 
 async fn answer(
+    endpoint: Option<Endpoint>,
     http: &HttpRequest,
     payload: Payload,
     shared: &Arc<Shared>,
     request_id: &str,
+    dialect: Dialect,
 ) -> Result<HttpResponse, ApiError> {
-    check_host(http, shared)?;
-    let endpoint = Endpoint::of(http.path()).ok_or_else(|| ApiError::path(http.path(), PATHS))?;
+    access::check_host(http, &shared.config)?;
+    if let Some(response) = access::preflight(http, &shared.config) {
+        return Ok(response);
+    }
+    if !endpoint.as_ref().is_some_and(Endpoint::is_free) {
+        shared.keys.check(http.headers())?;
+    }
+    let endpoint = endpoint.ok_or_else(|| ApiError::path(http.path(), PATHS))?;
     if !endpoint.takes(http.method()) {
         return Err(ApiError::method(http.method().as_str(), endpoint.methods()));
     }
@@ -121,28 +191,13 @@ async fn answer(
         Endpoint::Health => Ok(health::answer(shared)),
         Endpoint::Models => models::list(shared),
         Endpoint::Model(id) => models::one(shared, &id),
-    }
-}
-
-/// On a loopback address only loopback names are taken: a web page whose own name was made to resolve to this machine
-/// still says that name in `Host`.
-fn check_host(http: &HttpRequest, shared: &Shared) -> Result<(), ApiError> {
-    if !shared.config.is_loopback() {
-        return Ok(());
-    }
-    let Some(value) = http.headers().get(header::HOST) else { return Ok(()) };
-    let host = value.to_str().unwrap_or("?");
-    let name = without_port(host);
-    let local = name.eq_ignore_ascii_case("localhost")
-        || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
-    let allowed = || shared.config.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name));
-    if local || allowed() { Ok(()) } else { Err(ApiError::host(host)) }
-}
-
-fn without_port(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if !port.contains(']') && (!name.contains(':') || name.ends_with(']')) => name,
-        _ => host,
+        Endpoint::Metrics => Ok(status::metrics(shared)),
+        Endpoint::OpenApi => Ok(documents::openapi()),
+        Endpoint::Page => Ok(documents::page()),
+        Endpoint::Props => status::props(shared),
+        Endpoint::Slots => status::slots(shared),
+        Endpoint::Status => Ok(status::status(shared)),
+        Endpoint::Tokens(work) => tokens::answer(work, dialect, http, payload, shared).await,
     }
 }
 
@@ -181,20 +236,15 @@ mod tests {
         for path in ["/health", "/healthz", "/v1/health/"] {
             assert_eq!(Endpoint::of(path), Some(Endpoint::Health), "{path}");
         }
+        for path in ["/v1/messages", "/messages", "/anthropic/v1/messages/", "/beta/v1/messages"] {
+            assert_eq!(Endpoint::of(path), Some(Endpoint::Messages), "{path}");
+        }
+        assert_eq!(Endpoint::of("//"), Some(Endpoint::Page));
         assert_eq!(Endpoint::of("/v1/models/"), Some(Endpoint::Models));
         assert_eq!(Endpoint::of("/models/a%2Fb%20c"), Some(Endpoint::Model("a/b c".to_owned())));
         assert_eq!(Endpoint::of("/v1/models/a/b"), Some(Endpoint::Model("a/b".to_owned())));
-        for path in ["/", "/v1", "/v2/models", "/v1/v1/models", "/v1/chat", "/v1/embeddings", "/api/tags"] {
+        for path in ["/v1", "/v2/models", "/v1/v1/models", "/v1/chat", "/v1/embeddings", "/api/tags"] {
             assert_eq!(Endpoint::of(path), None, "{path}");
-        }
-    }
-
-    #[test]
-    fn the_port_is_cut_off_hosts_of_every_kind() {
-        for (host, name) in
-            [("localhost:80", "localhost"), ("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a", "a"), ("::1", "::1")]
-        {
-            assert_eq!(without_port(host), name);
         }
     }
 }

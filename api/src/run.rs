@@ -14,6 +14,7 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::codec::{ChatCodec, Piece};
 use crate::error::ApiError;
+use crate::metrics::Metrics;
 use crate::parser::{Cause, Deltas, OutputParser, Reason, Symbol};
 use crate::scores::{Score, Scores};
 use crate::state::{Backend, Place};
@@ -43,6 +44,8 @@ pub(crate) struct Run {
     failure: Option<ApiError>,
     /// When something was last sent to the client.
     quiet_since: tokio::time::Instant,
+    /// Until when it has to leave the queue, while it has not.
+    queued_until: Option<tokio::time::Instant>,
 }
 
 /// What happened next.
@@ -98,18 +101,23 @@ impl Run {
         let prompt_tokens = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         // An engine that says more than it may has lost its way: closing the queue turns that into an error here.
         let mut sender = Some(sender);
-        let sink = move |event| match sender.as_ref().map(|open| open.try_send(event)) {
-            Some(Ok(())) => Ok(()),
-            Some(Err(_)) | None => {
-                sender = None;
-                Err(SinkClosed)
+        let mut clock = Clock::new(Arc::clone(place.metrics()));
+        let sink = move |event| {
+            clock.tick(&event);
+            match sender.as_ref().map(|open| open.try_send(event)) {
+                Some(Ok(())) => Ok(()),
+                Some(Err(_)) | None => {
+                    sender = None;
+                    Err(SinkClosed)
+                }
             }
         };
         let id = backend.generate.submit(request, Box::new(sink)).map_err(|refusal| ApiError::of_refusal(&refusal))?;
         Ok(Run {
             events,
-            request: Submitted { generate: backend.generate, id, ended: false },
+            request: Submitted { generate: backend.generate, id, ended: false, metrics: Arc::clone(place.metrics()) },
             codec: backend.codec,
+            queued_until: Some(tokio::time::Instant::now() + Duration::from_secs(place.max_queue_wait())),
             place,
             parser,
             utf8: Utf8Stream::new(),
@@ -126,17 +134,41 @@ impl Run {
     /// Waits for the next thing to tell the client. Events that wait together come as one step. After `Done` and
     /// `Failed` it must not be called again.
     pub(crate) async fn next(&mut self, keep_alive: Duration) -> Step {
-        if let Some(error) = self.failure.take() {
-            return Step::Failed(error);
+        let step = match self.failure.take() {
+            Some(error) => Step::Failed(error),
+            None => self.step(keep_alive).await,
+        };
+        let metrics = self.place.metrics();
+        match &step {
+            Step::Deltas(..) | Step::Silence => {}
+            Step::Done(outcome) => {
+                metrics.finished(outcome.reason, outcome.counts, outcome.timings);
+                let (calls, unreadable) = self.parser.called();
+                metrics.tool_calls.add(calls as u64);
+                metrics.unreadable_calls.add(unreadable.into());
+            }
+            Step::Failed(_) => {
+                metrics.failed();
+                self.request.cancel();
+            }
         }
+        step
+    }
+
+    async fn step(&mut self, keep_alive: Duration) -> Step {
         loop {
             if self.parser.finished() {
                 return self.end_early().await;
             }
+            let queued_until = self.queued_until;
             let mut event = tokio::select! {
                 biased;
                 () = self.place.aborted() => return Step::Failed(ApiError::draining()),
                 event = self.events.recv() => event,
+                () = until(queued_until) => {
+                    self.place.metrics().rejected("queue_wait");
+                    return Step::Failed(ApiError::queue_wait(self.place.max_queue_wait()));
+                }
                 () = sleep_until(self.quiet_since + keep_alive) => {
                     self.quiet_since = tokio::time::Instant::now();
                     return Step::Silence;
@@ -148,7 +180,7 @@ impl Run {
                     None => {
                         return self.failed("the engine gave the request up without saying why".to_owned(), deltas);
                     }
-                    Some(Event::Admitted) => {}
+                    Some(Event::Admitted) => self.queued_until = None,
                     Some(Event::Token(chosen)) => self.token(chosen, &mut deltas),
                     Some(Event::Finished { finish, usage, timings }) => {
                         return self.finished(finish, usage, timings, deltas);
@@ -272,11 +304,46 @@ impl Run {
     }
 }
 
+/// Waits for a time, or for ever.
+async fn until(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Measures when events come, on the engine's thread: a slow reader must not change the numbers.
+struct Clock {
+    metrics: Arc<Metrics>,
+    /// The submission, then each token.
+    since: Instant,
+    first: bool,
+}
+
+impl Clock {
+    fn new(metrics: Arc<Metrics>) -> Clock {
+        Clock { metrics, since: Instant::now(), first: true }
+    }
+
+    fn tick(&mut self, event: &Event) {
+        match event {
+            Event::Admitted => self.metrics.admitted(self.since.elapsed()),
+            Event::Token(_) => {
+                let now = Instant::now();
+                self.metrics.token(self.first, now - self.since);
+                (self.since, self.first) = (now, false);
+            }
+            Event::Finished { .. } | Event::Failed(_) => {}
+        }
+    }
+}
+
 /// A request that the engine took: cancelled when dropped, unless it has ended.
 struct Submitted {
     generate: Arc<dyn Generate>,
     id: RequestId,
     ended: bool,
+    metrics: Arc<Metrics>,
 }
 
 impl Submitted {
@@ -290,7 +357,8 @@ impl Submitted {
 impl Drop for Submitted {
     fn drop(&mut self) {
         if !self.ended {
-            tracing::info!(request = self.id.0, "cancelled: the client has gone away or the server ends");
+            tracing::info!(request = self.id.0, "cancelled: the client has gone away");
+            self.metrics.disconnects.add(1);
             self.cancel();
         }
     }

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use luce_core::{Generate, Lifecycle};
 use tokio::sync::watch;
 
+use crate::access::Keys;
 use crate::codec::ChatCodec;
 use crate::config::ApiConfig;
 use crate::error::ApiError;
 use crate::grammar::Grammars;
+use crate::metrics::Metrics;
 
 /// The engine, and the language of its model.
 #[derive(Clone)]
@@ -54,6 +56,8 @@ impl ApiState {
 /// What every request handler sees.
 pub(crate) struct Shared {
     pub(crate) config: ApiConfig,
+    pub(crate) keys: Keys,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) state: Arc<ApiState>,
     /// When the server started, in seconds of Unix time.
     pub(crate) started: u64,
@@ -65,9 +69,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: ApiConfig, state: Arc<ApiState>) -> Shared {
+    pub(crate) fn new(config: ApiConfig, keys: Keys, state: Arc<ApiState>) -> Shared {
         Shared {
             config,
+            keys,
+            metrics: Arc::new(Metrics::new()),
             state,
             started: unix_seconds(),
             grammars: OnceLock::new(),
@@ -147,6 +153,15 @@ impl Place {
         shared.running.fetch_add(1, Ordering::SeqCst);
         let abort = shared.abort.subscribe();
         Place { shared, abort }
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.shared.metrics
+    }
+
+    /// The longest time in the queue, in seconds.
+    pub(crate) fn max_queue_wait(&self) -> u64 {
+        self.shared.config.max_queue_wait
     }
 
     /// Returns when the answer must end now.

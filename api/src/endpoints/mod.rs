@@ -1,7 +1,10 @@
 //! The endpoints, one module each.
 
 pub(crate) mod chat;
+pub(crate) mod documents;
 pub(crate) mod health;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod responses;
+pub(crate) mod status;
+pub(crate) mod tokens;

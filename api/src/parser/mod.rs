@@ -154,6 +154,8 @@ pub(crate) struct OutputParser {
     shown_content: bool,
     /// The stop string that ended the output.
     stopped_by: Option<String>,
+    /// A call began, and nothing of it could be used.
+    unreadable: bool,
 }
 
 impl OutputParser {
@@ -176,6 +178,7 @@ impl OutputParser {
             calls: CallParser::new(schemas, emit, first_only),
             shown_content: false,
             stopped_by: None,
+            unreadable: false,
         }
     }
 
@@ -192,6 +195,11 @@ impl OutputParser {
     /// A stop string was found or the tool calls are complete: nothing more can come of the output.
     pub(crate) fn finished(&self) -> bool {
         self.state == State::Finished
+    }
+
+    /// Calls that began, and whether there was one of which nothing could be used.
+    pub(crate) fn called(&self) -> (usize, bool) {
+        (self.calls.calls(), self.unreadable)
     }
 
     /// The stop string that ended the output, if one did.
@@ -255,7 +263,8 @@ impl OutputParser {
             Cause::Length => Reason::Length,
             Cause::Stop if parse && self.calls.calls() > 0 => Reason::ToolCalls,
             Cause::Stop => {
-                if parse && began_block && !self.shown_content {
+                self.unreadable = parse && began_block;
+                if self.unreadable && !self.shown_content {
                     self.emit_content(UNREADABLE_CALL.to_owned(), out);
                 }
                 Reason::Stop

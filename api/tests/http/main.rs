@@ -2,6 +2,7 @@
 //! or says bytes that are no text.
 #![allow(clippy::unwrap_used)]
 
+mod access;
 mod cancel;
 mod chat;
 mod form;
@@ -10,5 +11,6 @@ mod messages;
 mod options;
 mod refusals;
 mod responses;
+mod status;
 mod stream;
 mod support;

@@ -64,6 +64,10 @@ impl ChatCodec for ByteCodec {
         }
     }
 
+    fn tokenize(&self, text: &str, _markers: bool) -> Vec<TokenId> {
+        tokens(text).into_iter().map(TokenId).collect()
+    }
+
     fn spelling(&self, token: TokenId) -> Cow<'_, [u8]> {
         match self.piece(token) {
             Piece::Text(bytes) => bytes,
@@ -210,6 +214,7 @@ pub(crate) struct Engine {
     served: Served,
     pub(crate) lifecycle: Mutex<Lifecycle>,
     pub(crate) refusal: Mutex<Option<Refusal>>,
+    pub(crate) status: Mutex<Status>,
     taken: Mutex<mpsc::Sender<Taken>>,
     cancels: Mutex<Vec<(RequestId, mpsc::Sender<()>)>>,
     next: AtomicU64,
@@ -225,7 +230,7 @@ impl Generate for Engine {
     }
 
     fn status(&self) -> Status {
-        Status::default()
+        self.status.lock().unwrap().clone()
     }
 
     fn submit(&self, request: GenerateRequest, sink: Box<dyn EventSink>) -> Result<RequestId, Refusal> {
@@ -303,6 +308,7 @@ pub(crate) fn engine() -> (Arc<Engine>, mpsc::Receiver<Taken>) {
         served: Served { name: "tiny".to_owned(), context: 4096, vocabulary: 300 },
         lifecycle: Mutex::new(Lifecycle::Ready),
         refusal: Mutex::new(None),
+        status: Mutex::default(),
         taken: Mutex::new(sender),
         cancels: Mutex::new(Vec::new()),
         next: AtomicU64::new(1),
@@ -435,6 +441,11 @@ impl Connection {
         self.stream.read_exact(&mut bytes).unwrap();
         bytes.truncate(size);
         (size > 0).then(|| String::from_utf8(bytes).expect("a chunk holds whole characters"))
+    }
+
+    /// The rest of a chunked body whose head was read.
+    pub(crate) fn response_body(&mut self) -> String {
+        std::iter::from_fn(|| self.chunk()).collect()
     }
 
     /// The whole answer.
