@@ -56,9 +56,8 @@ impl Ask {
         } else {
             None
         };
-        if guided && self.options.min_tokens > 0 {
-            let message = "`min_tokens` cannot go with an answer of a given form, which ends where the form does";
-            return Err(ApiError::field("min_tokens", message));
+        if guided {
+            self.options.refuse_min_tokens()?;
         }
         let parser =
             OutputParser::new(encoded.opening, self.tool_mode(), Arc::new(self.schemas()), self.options.stops.clone());

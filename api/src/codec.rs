@@ -35,6 +35,15 @@ pub enum Piece<'a> {
     Hidden,
 }
 
+/// Marks around prompts that are not conversations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marks {
+    /// Begin of sequence.
+    pub bos: TokenId,
+    /// For a gap to fill: before the text, in the gap's place, after the text that follows it.
+    pub fim: Option<[TokenId; 3]>,
+}
+
 /// The language of the served model.
 pub trait ChatCodec: Send + Sync {
     /// The model's family.
@@ -59,6 +68,9 @@ pub trait ChatCodec: Send + Sync {
     fn effort_profile(&self) -> Option<EffortProfile> {
         None
     }
+
+    /// The marks around prompts that are not conversations.
+    fn marks(&self) -> Marks;
 
     /// The tokens that end a turn. The first is the end of sequence.
     fn stop_tokens(&self) -> &[TokenId];
@@ -100,6 +112,11 @@ impl ChatCodec for DeepSeekCodec {
 
     fn effort_profile(&self) -> Option<EffortProfile> {
         (self.format.family == Family::V4).then_some(self.format.effort_profile)
+    }
+
+    fn marks(&self) -> Marks {
+        let ids = self.tokenizer.specials();
+        Marks { bos: ids.bos, fim: ids.fim }
     }
 
     fn sampling_defaults(&self, conversation: &Conversation) -> SamplingDefaults {

@@ -27,7 +27,7 @@ mod sse;
 mod state;
 mod whole;
 
-pub use codec::{ChatCodec, DeepSeekCodec, Encoded, Piece};
+pub use codec::{ChatCodec, DeepSeekCodec, Encoded, Marks, Piece};
 pub use config::{ApiConfig, SamplingRule, Switch};
 pub use error::ServeError;
 pub use server::{ServerHandle, serve};

@@ -134,6 +134,18 @@ impl Options {
         if room < least { Err(ApiError::overflow(prompt, wanted, context)) } else { Ok(wanted.min(room)) }
     }
 
+    /// For answers of a given form.
+    ///
+    /// # Errors
+    /// 400 when the client wants a least length, too.
+    pub(crate) fn refuse_min_tokens(&self) -> Result<(), ApiError> {
+        if self.min_tokens == 0 {
+            return Ok(());
+        }
+        let message = "`min_tokens` cannot go with an answer of a given form, which ends where the form does";
+        Err(ApiError::field("min_tokens", message))
+    }
+
     /// The tokens that end the answer.
     pub(crate) fn all_stop_tokens(&self, turn_ends: &[TokenId]) -> Vec<TokenId> {
         let turn_ends = if self.ignore_eos { &[] } else { turn_ends };

@@ -12,7 +12,7 @@ use actix_web::{HttpRequest, HttpResponse};
 
 use crate::access;
 use crate::endpoints::tokens::{self, Work};
-use crate::endpoints::{chat, documents, health, messages, models, responses, status};
+use crate::endpoints::{chat, completions, documents, health, messages, models, responses, status};
 use crate::error::{ApiError, Dialect};
 use crate::ids;
 use crate::state::Shared;
@@ -21,6 +21,7 @@ use crate::state::Shared;
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Endpoint {
     Chat,
+    Completions,
     CountTokens,
     Health,
     Messages,
@@ -39,7 +40,7 @@ enum Endpoint {
 }
 
 /// For the message of a 404.
-const PATHS: &str = "/v1/chat/completions, /v1/responses, /v1/responses/input_tokens, /v1/messages, \
+const PATHS: &str = "/v1/chat/completions, /v1/completions, /v1/responses, /v1/responses/input_tokens, /v1/messages, \
                      /v1/messages/count_tokens, /v1/models, /v1/models/{id}, /health, /status, /props, /slots, /metrics, \
                      /tokenize, /detokenize, /apply-template, /openapi.json and /";
 
@@ -56,6 +57,7 @@ impl Endpoint {
         }
         match segments.as_slice() {
             ["chat", "completions"] => Some(Endpoint::Chat),
+            ["completions"] => Some(Endpoint::Completions),
             ["health" | "healthz"] => Some(Endpoint::Health),
             ["metrics"] => Some(Endpoint::Metrics),
             ["openapi.json"] => Some(Endpoint::OpenApi),
@@ -81,6 +83,7 @@ impl Endpoint {
     fn methods(&self) -> &'static str {
         match self {
             Endpoint::Chat
+            | Endpoint::Completions
             | Endpoint::CountTokens
             | Endpoint::Messages
             | Endpoint::Responses
@@ -103,6 +106,7 @@ impl Endpoint {
     fn name(&self) -> &'static str {
         match self {
             Endpoint::Chat => "chat",
+            Endpoint::Completions => "completions",
             Endpoint::CountTokens => "count_tokens",
             Endpoint::Health => "health",
             Endpoint::Messages => "messages",
@@ -183,6 +187,7 @@ async fn answer(
     }
     match endpoint {
         Endpoint::Chat => chat::answer(http, payload, shared, request_id).await,
+        Endpoint::Completions => completions::answer(http, payload, shared, request_id).await,
         Endpoint::Responses => responses::answer(http, payload, shared, request_id).await,
         Endpoint::InputTokens => responses::count(http, payload, shared).await,
         Endpoint::StoredResponse => Err(ApiError::stored()),

@@ -97,20 +97,17 @@ impl Run {
         parser: OutputParser,
     ) -> Result<Run, ApiError> {
         // The queue holds all that can come, so it never fills; blocks of it are allocated as they are used.
-        let (sender, events) = mpsc::channel(request.max_tokens as usize + OTHER_EVENTS);
+        let mut left = request.max_tokens as usize + OTHER_EVENTS;
+        let (sender, events) = mpsc::channel(left);
         let prompt_tokens = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         // An engine that says more than it may has lost its way: closing the queue turns that into an error here.
         let mut sender = Some(sender);
         let mut clock = Clock::new(Arc::clone(place.metrics()));
         let sink = move |event| {
             clock.tick(&event);
-            match sender.as_ref().map(|open| open.try_send(event)) {
-                Some(Ok(())) => Ok(()),
-                Some(Err(_)) | None => {
-                    sender = None;
-                    Err(SinkClosed)
-                }
-            }
+            sender = sender.take().filter(|open| left > 0 && open.try_send(event).is_ok());
+            left = left.saturating_sub(1);
+            if sender.is_some() { Ok(()) } else { Err(SinkClosed) }
         };
         let id = backend.generate.submit(request, Box::new(sink)).map_err(|refusal| ApiError::of_refusal(&refusal))?;
         Ok(Run {

@@ -1,6 +1,7 @@
 //! The endpoints, one module each.
 
 pub(crate) mod chat;
+pub(crate) mod completions;
 pub(crate) mod documents;
 pub(crate) mod health;
 pub(crate) mod messages;

@@ -5,9 +5,11 @@
 mod access;
 mod cancel;
 mod chat;
+mod completions;
 mod form;
 mod lifecycle;
 mod messages;
+mod openai_clients;
 mod options;
 mod refusals;
 mod responses;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use luce_api::{ApiConfig, ApiState, Backend, ChatCodec, Encoded, Piece, ServerHandle, serve};
+use luce_api::{ApiConfig, ApiState, Backend, ChatCodec, Encoded, Marks, Piece, ServerHandle, serve};
 use luce_core::{
     Chosen, Event, EventSink, Finish, Generate, GenerateRequest, Lifecycle, Logprobs, Refusal, RequestId, Served,
     Status, Timings, TokenId, TokenSet, Usage,
@@ -24,6 +24,7 @@ pub(crate) const THINK: u32 = 256;
 pub(crate) const END_THINK: u32 = 257;
 pub(crate) const DSML: u32 = 258;
 pub(crate) const EOS: u32 = 259;
+pub(crate) const BOS: u32 = 263;
 
 /// Bytes are tokens, and a few markers follow them. A prompt is the contents of the messages.
 pub(crate) struct ByteCodec;
@@ -64,10 +65,6 @@ impl ChatCodec for ByteCodec {
         }
     }
 
-    fn tokenize(&self, text: &str, _markers: bool) -> Vec<TokenId> {
-        tokens(text).into_iter().map(TokenId).collect()
-    }
-
     fn spelling(&self, token: TokenId) -> Cow<'_, [u8]> {
         match self.piece(token) {
             Piece::Text(bytes) => bytes,
@@ -76,6 +73,17 @@ impl ChatCodec for ByteCodec {
             Piece::Dsml => Cow::Borrowed("｜DSML｜".as_bytes()),
             Piece::Hidden => Cow::Borrowed(b""),
         }
+    }
+
+    fn tokenize(&self, text: &str, markers: bool) -> Vec<TokenId> {
+        if markers {
+            return tokens(text).into_iter().map(TokenId).collect();
+        }
+        text.bytes().map(|byte| TokenId(byte.into())).collect()
+    }
+
+    fn marks(&self) -> Marks {
+        Marks { bos: TokenId(BOS), fim: Some([260, 261, 262].map(TokenId)) }
     }
 
     fn stop_tokens(&self) -> &[TokenId] {
@@ -88,7 +96,7 @@ pub(crate) fn tokens(text: &str) -> Vec<u32> {
     let mut out = Vec::new();
     let mut rest = text;
     'next: while let Some(first) = rest.bytes().next() {
-        for (spelling, id) in [("<think>", THINK), ("</think>", END_THINK), ("｜DSML｜", DSML)] {
+        for (spelling, id) in [("<think>", THINK), ("</think>", END_THINK), ("｜DSML｜", DSML), ("<bos>", BOS)] {
             if let Some(after) = rest.strip_prefix(spelling) {
                 out.push(id);
                 rest = after;

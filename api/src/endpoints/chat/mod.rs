@@ -14,7 +14,7 @@ use futures_util::stream;
 use serde_json::{Map, Value};
 
 use self::shape::Head;
-pub(crate) use self::shape::timings;
+pub(crate) use self::shape::{fingerprint, timings, usage};
 use super::models;
 use crate::ask::{Ask, Ready};
 use crate::error::ApiError;
@@ -43,7 +43,7 @@ pub(crate) async fn answer(
         id: format!("chatcmpl-{}", ids::unique()),
         created: unix_seconds(),
         model: models::resolve(shared, served, ask.options.model.as_deref())?,
-        fingerprint: shape::fingerprint(served),
+        fingerprint: fingerprint(served),
     };
     let prompt = ready.request.prompt.len();
     let log = Log { endpoint: "chat", request_id: request_id.to_owned(), prompt, begun: Instant::now() };
