@@ -1,11 +1,13 @@
 //! The command line: parses arguments, links the device kinds, builds, waits, stops.
 
 mod linked;
+mod progress;
 mod run;
 mod serve;
 mod start;
 
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -14,7 +16,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 ///
 /// Without a command it serves the model that the configuration names.
 #[derive(Parser)]
-#[command(name = "luce-actors", version, args_conflicts_with_subcommands = true)]
+#[command(name = "luce-actors", version, args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -70,6 +72,10 @@ fn main() -> ExitCode {
         .init();
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads the output has seen enough, as in `luce-actors wiring ... | head`.
+        Err(e) if e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) => {
+            ExitCode::SUCCESS
+        }
         Err(e) => {
             eprintln!("error: {e:#}");
             ExitCode::FAILURE
@@ -81,46 +87,45 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
     match (cli.command, cli.from) {
         (Some(Command::Run(args)), _) => run::run(&args),
         (Some(Command::Inspect { file }), _) => inspect(&file),
-        (Some(Command::Config(from)), _) => {
-            print!("{}", start::load(&from.config, &from.sets)?.print());
-            Ok(())
-        }
+        (Some(Command::Config(from)), _) => print(&start::load(&from)?.print()),
         (Some(Command::Wiring { from, dot }), _) => {
-            let loaded = start::load(&from.config, &from.sets)?;
-            print!("{}", start::Plan::new(loaded.config, from.box_name)?.wiring(dot));
-            Ok(())
+            let config = start::load(&from)?.config;
+            print(&start::Plan::new(config, from.box_name)?.wiring(dot))
         }
         (Some(Command::Completions { shell }), _) => {
-            clap_complete::generate(shell, &mut Cli::command(), "luce-actors", &mut std::io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "luce-actors", &mut script);
+            print(&String::from_utf8_lossy(&script))
         }
-        (None, Some(from)) => serve::serve(&from),
-        (None, None) => anyhow::bail!("name a configuration: luce-actors --config configs/cpu.toml (or see --help)"),
+        (None, from) => serve::serve(&from.expect("without a command --config is required")),
     }
 }
 
-fn inspect(file: &std::path::Path) -> anyhow::Result<()> {
+/// Writes to standard output; unlike `print!` it does not panic when nobody reads.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+fn inspect(file: &Path) -> anyhow::Result<()> {
     let gguf = luce_storage::Gguf::open(file)?;
-    println!("{}", luce_storage::summarize(&gguf));
+    print(&format!("{}\n", luce_storage::summarize(&gguf)))?;
     let config = luce_model::ModelConfig::read(gguf.catalog())?;
-    println!(
-        "{:?}: {} layers of {}, {} experts of which {} are used, context {}, vocabulary {}",
+    print(&format!(
+        "{:?}: {} layers of {}, {} experts of which {} are used, context {}, vocabulary {}\n",
         config.family, config.layers, config.hidden, config.experts, config.experts_used, config.context, config.vocab
-    );
+    ))?;
     if let Some(engram) = &config.engram {
-        println!("Engram at layers {:?}, rows {:?}", engram.layers, engram.rows);
+        print(&format!("Engram at layers {:?}, rows {:?}\n", engram.layers, engram.rows))?;
     }
-    match luce_model::tokenizer::Tokenizer::from_catalog(gguf.catalog()) {
-        Ok(tokenizer) => println!("tokenizer: {} entries", tokenizer.vocabulary()),
-        Err(e) => println!("tokenizer: {e}"),
-    }
+    print(&match luce_model::tokenizer::Tokenizer::from_catalog(gguf.catalog()) {
+        Ok(tokenizer) => format!("tokenizer: {} entries\n", tokenizer.vocabulary()),
+        Err(e) => format!("tokenizer: {e}\n"),
+    })?;
     let weights = luce_model::WeightMap::resolve(&config, gguf.catalog())?;
     let unknown: Vec<&str> = weights.unknown().collect();
-    println!(
-        "no tensor is missing; {} are not used{}",
-        weights.ignored().len(),
-        if unknown.is_empty() { "" } else { ":" }
-    );
-    unknown.iter().for_each(|name| println!("  {name}"));
-    Ok(())
+    let colon = if unknown.is_empty() { "" } else { ":" };
+    print(&format!("no tensor is missing; {} are not used{colon}\n", weights.ignored().len()))?;
+    unknown.iter().try_for_each(|name| print(&format!("  {name}\n")))
 }

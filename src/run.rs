@@ -1,6 +1,7 @@
 //! `luce-actors run`: one answer to standard output.
 
 use std::io::Write;
+use std::time::Instant;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -8,7 +9,7 @@ use luce_core::{Event, Generate, GenerateRequest, Sampling, SinkClosed};
 use luce_model::chat::openai::{self, Defaults};
 use luce_model::tokenizer::{Markers, StreamDecoder};
 
-use crate::{From, start};
+use crate::{From, progress, start};
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Think {
@@ -22,13 +23,13 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     from: From,
     /// 0 is greedy.
-    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f32,
     /// Key of the random draws: equal seeds give equal text.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// The most tokens to generate.
-    #[arg(long, value_name = "N", default_value_t = 512)]
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
     /// Whether the model thinks aloud first.
     #[arg(long, value_enum, default_value = "off")]
@@ -40,14 +41,20 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     anyhow::ensure!(
         args.temperature.is_finite() && args.temperature >= 0.0,
-        "--temperature {}: 0 or more",
+        "--temperature {} cannot be used; give 0 (greedy) or more",
         args.temperature
     );
-    let loaded = start::load(&args.from.config, &args.from.sets)?;
+    let began = Instant::now();
+    let loaded = start::load(&args.from)?;
     let plan = start::Plan::new(loaded.config, args.from.box_name.clone())?;
     let (tokenizer, format) = plan.chat()?;
     let engine = plan.engine()?;
-    engine.wait_ready(|_| ()).map_err(anyhow::Error::msg)?;
+    #[expect(clippy::disallowed_methods, reason = "nothing else can happen meanwhile")]
+    let pause = |time| {
+        std::thread::sleep(time);
+        false
+    };
+    progress::wait(&engine, began, pause)?;
 
     let body = serde_json::json!({ "messages": [{ "role": "user", "content": args.prompt }] });
     let defaults = Defaults { family: plan.model.config.family, thinking: args.think == Think::On };
@@ -57,7 +64,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let room = engine.served().context.saturating_sub(prompt.len() as u32);
     let mut request = GenerateRequest::greedy(prompt, args.max_tokens.min(room).max(1), format.stop_ids(&tokenizer));
     request.sampling = Sampling { temperature: args.temperature, seed: args.seed, ..Sampling::default() };
-    let (send, events) = std::sync::mpsc::channel();
+    // Room for all that can come, so that the engine never waits for the terminal.
+    let (send, events) = std::sync::mpsc::sync_channel(request.max_tokens as usize + 2);
     engine.submit(request, Box::new(move |e| send.send(e).map_err(|_| SinkClosed)))?;
     let mut decoder = StreamDecoder::new(Markers::Show);
     let mut out = std::io::stdout().lock();

@@ -1,38 +1,47 @@
 //! From a configuration to an engine.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use luce_api::ApiConfig;
 use luce_core::{ActorId, Precision, Reduce};
+use luce_device::BandLayout;
 use luce_model::chat::{ChatFormat, EffortProfile};
 use luce_model::tokenizer::Tokenizer;
 use luce_model::{Program, ProgramOptions};
-use luce_runtime::config::{self, Activations, Config, Loaded, Qat, ReduceMode, Role};
-use luce_runtime::{Engine, EngineOptions, Model, Placement, WaitPolicy, Wiring};
+use luce_runtime::config::{self, Activations, ActorSection, Config, Loaded, Qat, ReduceMode, Role};
+use luce_runtime::{Engine, EngineOptions, Footprint, Fuse, Model, Placement, WaitPolicy, Wiring};
 
-use crate::linked;
+use crate::{From, linked};
 
 /// A configuration, the model that it names, and what follows from both.
 pub(crate) struct Plan {
-    pub(crate) config: Config,
+    pub(crate) config: Config<ApiConfig>,
     pub(crate) model: Model,
     pub(crate) placement: Placement,
     pub(crate) program: ProgramOptions,
     box_name: Option<String>,
 }
 
-/// Reads the configuration, with overrides.
-pub(crate) fn load(file: &Path, sets: &[String]) -> anyhow::Result<Loaded> {
-    Ok(config::load(file, sets)?)
+/// Reads the configuration, with overrides, and checks all of it.
+pub(crate) fn load(from: &From) -> anyhow::Result<Loaded<ApiConfig>> {
+    let loaded: Loaded<ApiConfig> = config::load(&from.config, &from.sets)?;
+    loaded.config.api.check()?;
+    Ok(loaded)
 }
 
 impl Plan {
     /// Opens the model and places its roles.
-    pub(crate) fn new(config: Config, box_name: Option<String>) -> anyhow::Result<Plan> {
-        let model =
-            Model::open(&config.model.path).with_context(|| format!("model.path = {}", config.model.path.display()))?;
+    pub(crate) fn new(config: Config<ApiConfig>, box_name: Option<String>) -> anyhow::Result<Plan> {
+        let path = &config.model.path;
+        let model = Model::open(path).with_context(|| {
+            let start = match std::env::current_dir() {
+                Ok(here) if path.is_relative() && !path.exists() => format!(", which starts at {}", here.display()),
+                _ => String::new(),
+            };
+            format!("model.path = {}{start}", path.display())
+        })?;
         let actors = &config.this_box(box_name.as_deref())?.actors;
         let with = |role| (0u16..).zip(actors).filter(move |(_, a)| a.roles.contains(&role)).map(|(i, _)| ActorId(i));
         let dense = with(Role::Dense).next().context("no actor has the role dense")?;
@@ -74,10 +83,15 @@ impl Plan {
         Ok(Plan { placement: Placement { names, dense, experts }, config, model, program, box_name })
     }
 
+    fn compile(&self) -> (Program, Wiring) {
+        let program = Program::build(&self.model.config, &self.model.weights, self.program);
+        let wiring = Wiring::compile(&program, &self.placement, Fuse::Neighbours);
+        (program, wiring)
+    }
+
     /// The wiring as text or for Graphviz.
     pub(crate) fn wiring(&self, dot: bool) -> String {
-        let program = Program::build(&self.model.config, &self.model.weights, self.program);
-        let wiring = Wiring::compile(&program, &self.placement);
+        let (program, wiring) = self.compile();
         if dot { wiring.dot(&program) } else { wiring.text(&program) }
     }
 
@@ -97,7 +111,8 @@ impl Plan {
         Ok((Arc::new(tokenizer), format))
     }
 
-    /// Starts the devices and the engine; loading goes on in the background.
+    /// Starts the devices and the engine, and prints what each actor runs on and allocates; loading goes on in the
+    /// background.
     pub(crate) fn engine(&self) -> anyhow::Result<Engine> {
         let actors = &self.config.this_box(self.box_name.as_deref())?.actors;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -106,13 +121,19 @@ impl Plan {
         let open = actors.iter().filter(|a| a.threads == 0).count().max(1);
         let taken: usize = actors.iter().map(|a| a.threads).sum();
         let share = (cores.saturating_sub(taken) / open).max(1);
-        let devices = actors.iter().map(|a| linked::device(a, share, wait)).collect::<anyhow::Result<Vec<_>>>()?;
-        for (section, device) in actors.iter().zip(&devices) {
-            eprintln!("actor {}: {}", section.name, device.info().name);
+        let make = |a: &ActorSection| linked::device(a, share, wait).with_context(|| format!("actor {}", a.name));
+        let devices = actors.iter().map(make).collect::<anyhow::Result<Vec<_>>>()?;
+        let bands_in_flight = self.config.schedule.prefill.bands_in_flight;
+        let (program, wiring) = self.compile();
+        let layout = BandLayout { max_rows: self.program.max_rows };
+        let lanes = 1 + bands_in_flight as usize;
+        let needs = Footprint::of(&wiring, &program, &self.model.config, lanes, layout);
+        for ((section, device), need) in actors.iter().zip(&devices).zip(needs) {
+            eprintln!("actor {}: {}: {need}", section.name, device.info().name);
         }
         let options = EngineOptions {
             program: self.program,
-            bands_in_flight: self.config.schedule.prefill.bands_in_flight,
+            bands_in_flight,
             max_queue: self.config.schedule.max_queue,
             wait: WaitPolicy { spin: Duration::from_micros(u64::from(wait)) },
             name: self.name(),

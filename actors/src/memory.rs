@@ -1,11 +1,11 @@
 //! Gives every value of the program memory: weights and state on the actor that uses them, lane values once per lane, in
-//! shared memory where two actors or the host meet; and loads the weights.
+//! shared memory where two actors or the host meet; and loads the weights. [`Footprint`] says beforehand how much that is.
 
 use std::collections::BTreeMap;
 
-use luce_core::{ActorId, DType, HostBuffer};
+use luce_core::{ActorId, Bytes, DType, HostBuffer};
 use luce_device::{BandLayout, BufferId, Device, DeviceError, Memory, QueueId, Span, View, Wait};
-use luce_model::{ModelConfig, Program, ValueId, ValueKind, WeightMap};
+use luce_model::{ModelConfig, Program, Value, ValueId, ValueKind, WeightMap};
 use luce_storage::Gguf;
 
 use crate::{RuntimeError, Wiring, exchange};
@@ -22,11 +22,75 @@ pub(crate) struct Slots {
     pub(crate) host: Vec<BTreeMap<ValueId, HostBuffer>>,
 }
 
-fn aligned(bytes: u64) -> u64 {
-    bytes.next_multiple_of(64).max(64)
+/// Bytes that one actor allocates; a device's scratch comes on top.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Footprint {
+    /// Weights and constants.
+    pub weights: Bytes,
+    /// State of all sequences; grows with the context.
+    pub caches: Bytes,
+    /// Activations and band descriptions of all lanes; grow with the rows of a band.
+    pub lanes: Bytes,
 }
 
-/// Allocates everything for `lanes` lanes.
+impl Footprint {
+    /// What each actor of the wiring's placement needs for `lanes` lanes. Nothing is allocated.
+    pub fn of(
+        wiring: &Wiring,
+        program: &Program,
+        config: &ModelConfig,
+        lanes: usize,
+        layout: BandLayout,
+    ) -> Vec<Footprint> {
+        let mut all = vec![Footprint::default(); wiring.placement.names.len()];
+        let add = |sum: &mut Bytes, bytes: u64| sum.0 = sum.0.saturating_add(bytes);
+        let every_lane = |bytes: u64| bytes.saturating_mul(lanes as u64);
+        add(&mut all[wiring.placement.dense.index()].lanes, every_lane(layout.bytes() as u64));
+        for (value, users) in program.values.iter().zip(&wiring.users) {
+            if is_lane(&value.kind) {
+                add(&mut all[users[0].index()].lanes, every_lane(size(wiring, config, value, users[0])));
+                continue;
+            }
+            for &actor in users {
+                let of = &mut all[actor.index()];
+                let sum = if matches!(value.kind, ValueKind::State(_)) { &mut of.caches } else { &mut of.weights };
+                add(sum, size(wiring, config, value, actor));
+            }
+        }
+        all
+    }
+
+    /// The sum; `u64::MAX` where it is more than 64 bits count, as in each part.
+    pub fn total(&self) -> Bytes {
+        Bytes(self.weights.0.saturating_add(self.caches.0).saturating_add(self.lanes.0))
+    }
+}
+
+impl std::fmt::Display for Footprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "weights {}, caches {}, lanes {}", self.weights, self.caches, self.lanes)
+    }
+}
+
+fn is_lane(kind: &ValueKind) -> bool {
+    matches!(kind, ValueKind::Lane(_) | ValueKind::EngramRows(_))
+}
+
+/// The view of a value that fills a buffer of an actor.
+fn view(wiring: &Wiring, config: &ModelConfig, value: &Value, actor: ActorId, buffer: BufferId) -> View {
+    let planes = local_planes(wiring, config, actor, &value.kind).unwrap_or(value.planes);
+    View { buffer, offset: 0, dtype: value.dtype, width: value.width, rows: value.rows, planes }
+}
+
+/// Bytes of a value on an actor: whole cache lines.
+fn size(wiring: &Wiring, config: &ModelConfig, value: &Value, actor: ActorId) -> u64 {
+    let view = view(wiring, config, value, actor, BufferId(0));
+    let bytes = u128::from(view.row_bytes()) * u128::from(view.rows) * u128::from(view.planes);
+    u64::try_from(bytes.next_multiple_of(64).max(64)).unwrap_or(u64::MAX)
+}
+
+/// Allocates everything for `lanes` lanes, after checking that it fits. The host sees Engram rows, logits and the lane
+/// values named in `seen`.
 pub(crate) fn allocate(
     devices: &mut [Box<dyn Device>],
     wiring: &Wiring,
@@ -34,11 +98,20 @@ pub(crate) fn allocate(
     config: &ModelConfig,
     lanes: usize,
     layout: BandLayout,
+    seen: &[String],
 ) -> Result<Slots, RuntimeError> {
     let fail = |actor: ActorId, source: DeviceError| RuntimeError::Device {
         actor: wiring.placement.names[actor.index()].clone(),
         source,
     };
+    for ((need, device), name) in
+        Footprint::of(wiring, program, config, lanes, layout).into_iter().zip(&*devices).zip(&wiring.placement.names)
+    {
+        let free = Bytes(device.memory_free());
+        if need.total() > free {
+            return Err(RuntimeError::Memory { actor: name.clone(), need, free });
+        }
+    }
     let mut slots = Slots {
         views: vec![BTreeMap::new(); lanes],
         bands: Vec::new(),
@@ -60,42 +133,34 @@ pub(crate) fn allocate(
     for (i, value) in program.values.iter().enumerate() {
         let id = ValueId(i as u32);
         let users = &wiring.users[i];
-        let view = |buffer, planes| View {
-            buffer,
-            offset: 0,
-            dtype: value.dtype,
-            width: value.width,
-            rows: value.rows,
-            planes,
+        let view = |actor, buffer| view(wiring, config, value, actor, buffer);
+        let size = |actor| size(wiring, config, value, actor);
+        let host_sees = match &value.kind {
+            ValueKind::EngramRows(_) => true,
+            ValueKind::Lane(name) => name == "logits" || seen.contains(name),
+            _ => false,
         };
-        let host_sees = matches!(value.kind, ValueKind::EngramRows(_)) || program.lane("logits") == Some(id);
-        match value.kind {
-            ValueKind::Lane(_) | ValueKind::EngramRows(_) => {
-                for lane in 0..lanes {
-                    let shared = users.len() > 1 || host_sees;
-                    let kind = if shared { Memory::Shared } else { Memory::Device };
-                    let first = users[0];
-                    let bytes = aligned(view(BufferId(0), value.planes).bytes());
-                    let buffer = devices[first.index()].alloc(bytes, kind).map_err(|e| fail(first, e))?;
-                    slots.views[lane].insert((first, id), view(buffer, value.planes));
-                    if shared {
-                        let memory = devices[first.index()].export(buffer).map_err(|e| fail(first, e))?;
-                        for &actor in &users[1..] {
-                            let buffer = devices[actor.index()].import(&memory).map_err(|e| fail(actor, e))?;
-                            slots.views[lane].insert((actor, id), view(buffer, value.planes));
-                        }
-                        slots.host[lane].insert(id, memory);
+        if is_lane(&value.kind) {
+            for lane in 0..lanes {
+                let shared = users.len() > 1 || host_sees;
+                let kind = if shared { Memory::Shared } else { Memory::Device };
+                let first = users[0];
+                let buffer = devices[first.index()].alloc(size(first), kind).map_err(|e| fail(first, e))?;
+                slots.views[lane].insert((first, id), view(first, buffer));
+                if shared {
+                    let memory = devices[first.index()].export(buffer).map_err(|e| fail(first, e))?;
+                    for &actor in &users[1..] {
+                        let buffer = devices[actor.index()].import(&memory).map_err(|e| fail(actor, e))?;
+                        slots.views[lane].insert((actor, id), view(actor, buffer));
                     }
+                    slots.host[lane].insert(id, memory);
                 }
             }
-            _ => {
-                for &actor in users {
-                    let planes = local_planes(wiring, config, actor, &value.kind).unwrap_or(value.planes);
-                    let bytes = aligned(view(BufferId(0), planes).bytes());
-                    let buffer = devices[actor.index()].alloc(bytes, Memory::Device).map_err(|e| fail(actor, e))?;
-                    for lane in &mut slots.views {
-                        lane.insert((actor, id), view(buffer, planes));
-                    }
+        } else {
+            for &actor in users {
+                let buffer = devices[actor.index()].alloc(size(actor), Memory::Device).map_err(|e| fail(actor, e))?;
+                for lane in &mut slots.views {
+                    lane.insert((actor, id), view(actor, buffer));
                 }
             }
         }
@@ -133,7 +198,11 @@ pub(crate) fn load(
     const CHUNK: usize = 4 << 20;
     let staging = HostBuffer::new(CHUNK).ok_or_else(|| RuntimeError::System("no memory for staging".into()))?;
     let mut bytes = vec![0u8; CHUNK];
-    let all: u64 = weights.iter().map(|(_, t)| t.bytes).sum();
+    let loaded = program.values.iter().filter_map(|value| match value.kind {
+        ValueKind::Weight(role) => weights.get(role),
+        _ => None,
+    });
+    let all: u64 = loaded.map(|tensor| tensor.bytes).sum();
     let mut done = 0u64;
     let put = |devices: &mut [Box<dyn Device>], actor: ActorId, view: &View, at: u64, data: &[u8]| {
         let device = &mut devices[actor.index()];

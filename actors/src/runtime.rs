@@ -2,17 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use flume::{Receiver, Sender};
-use luce_core::{ActorId, BandSpec, Fence, HostBuffer, NodeId};
+use luce_core::{ActorId, BandSpec, Fence, HostBuffer, LaneId, NodeId};
 use luce_device::{BandLayout, Device, Launch, QueueId, RowFacts, Timeline, Wait};
 use luce_model::{EngramHasher, EngramHistory, ModelConfig, Program, ProgramOptions, ValueKind, WeightMap};
 use luce_storage::Gguf;
 
-use crate::plane::{Announced, BandEnd, DeviceActor, Message, Reader, WaitPolicy};
-use crate::{Placement, RuntimeError, Wiring, exchange, memory};
+use crate::plane::actor::DeviceActor;
+use crate::plane::reader::{Reader, ReaderMessage};
+use crate::plane::tap::{NodeTap, Tap};
+use crate::plane::{Announced, BandEnd, Message, WaitPolicy};
+use crate::worker::{Counters, Starter, Worker};
+use crate::{Fuse, Placement, RuntimeError, Wiring, exchange, memory};
 
 /// A model file, understood but not loaded.
 #[derive(Clone, Debug)]
@@ -38,18 +41,102 @@ impl Model {
     }
 }
 
+/// Sizes and policies of a data plane.
+#[derive(Clone, Debug)]
+pub struct PlaneOptions {
+    /// Bands that may be in flight.
+    pub lanes: usize,
+    /// How mailboxes and fences are watched.
+    pub wait: WaitPolicy,
+    /// Reads values back after each stage; stages are not fused then.
+    pub tap: Option<Tap>,
+}
+
 /// The running data plane.
 pub struct Plane {
     config: Arc<ModelConfig>,
     actors: Vec<Sender<Message>>,
-    reader: Option<Sender<Announced>>,
+    reader: Option<Sender<ReaderMessage>>,
     band_memory: Vec<HostBuffer>,
-    logits: Vec<HostBuffer>,
-    timelines: Arc<Vec<Arc<Timeline>>>,
+    logits: LogitsReader,
     layout: BandLayout,
     classes: Vec<u32>,
-    threads: Vec<JoinHandle<()>>,
+    workers: Vec<Worker>,
+}
+
+/// Why a band has no logits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BandFailure {
+    /// Only this band: rows that it needed could not be read, say. The next one may work.
+    Band(String),
+    /// A device has failed; every later band will too.
+    Device(String),
+}
+
+impl BandFailure {
+    /// What happened.
+    pub fn why(&self) -> &str {
+        match self {
+            BandFailure::Band(why) | BandFailure::Device(why) => why,
+        }
+    }
+}
+
+/// Access to the logits of bands that have ended.
+#[derive(Clone)]
+pub(crate) struct LogitsReader {
+    config: Arc<ModelConfig>,
+    /// Per lane, [picks, vocabulary].
+    buffers: Vec<HostBuffer>,
+    timelines: Arc<Vec<Arc<Timeline>>>,
     spin: Duration,
+}
+
+/// How long a band may take from its last submission to its logits: hours of prompt are many bands, so this is a device
+/// that hangs.
+const BAND_DEADLINE: Duration = Duration::from_secs(60);
+
+impl LogitsReader {
+    /// Waits until the logits are there, at most a minute.
+    ///
+    /// # Errors
+    /// Why they will not be.
+    pub(crate) fn wait(&self, end: &BandEnd) -> Result<(), BandFailure> {
+        let failed = self.timelines.iter().find_map(|t| t.failure().map(str::to_owned));
+        if let Some(why) = failed {
+            return Err(BandFailure::Device(why));
+        }
+        if let Some(why) = &end.failure {
+            return Err(BandFailure::Band(why.clone()));
+        }
+        let Fence::Reached { timeline, value } = end.fence else {
+            return Err(BandFailure::Band("an earlier stage of the band failed".into()));
+        };
+        let timeline = &self.timelines[timeline.index()];
+        match timeline.wait(value, self.spin, BAND_DEADLINE) {
+            Wait::Reached => Ok(()),
+            Wait::Failed => Err(BandFailure::Device(timeline.failure().unwrap_or("the device failed").to_owned())),
+            Wait::TimedOut => {
+                Err(BandFailure::Device(format!("a band did not end within {} s", BAND_DEADLINE.as_secs())))
+            }
+        }
+    }
+
+    /// Logits of one pick, [vocabulary], after [`LogitsReader::wait`] and while no other band has the lane.
+    pub(crate) fn row(&self, lane: LaneId, pick: usize, out: &mut Vec<f32>) {
+        let vocabulary = self.config.vocab as usize;
+        out.resize(vocabulary, 0.0);
+        let at = pick * vocabulary * size_of::<f32>();
+        exchange::read(&self.buffers[lane.index()], at, bytemuck::cast_slice_mut(out));
+    }
+}
+
+/// A data plane whose threads have not been started.
+pub(crate) struct Built {
+    pub(crate) plane: Plane,
+    pub(crate) ends: Receiver<BandEnd>,
+    /// In the order of the configuration, then the reader of Engram rows, if there is one.
+    pub(crate) starters: Vec<Starter>,
 }
 
 impl Plane {
@@ -60,16 +147,43 @@ impl Plane {
     pub fn start(
         model: &Model,
         placement: &Placement,
-        mut devices: Vec<Box<dyn Device>>,
+        devices: Vec<Box<dyn Device>>,
         options: ProgramOptions,
-        lanes: usize,
-        wait: WaitPolicy,
+        plane: PlaneOptions,
         progress: &mut dyn FnMut(f32),
     ) -> Result<(Plane, Receiver<BandEnd>), RuntimeError> {
+        let Built { mut plane, ends, starters } = Plane::build(model, placement, devices, options, plane, progress)?;
+        for starter in starters {
+            let name = starter.name.clone();
+            let ended = move |panic: Option<String>| {
+                if let Some(why) = panic {
+                    tracing::error!(thread = name, why, "a thread of the data plane has ended");
+                }
+            };
+            plane.workers.push(Worker::start(starter, ended).map_err(RuntimeError::System)?);
+        }
+        Ok((plane, ends))
+    }
+
+    /// Allocates and loads everything; its threads are still to be started.
+    ///
+    /// # Errors
+    /// What does not fit or cannot be read.
+    pub(crate) fn build(
+        model: &Model,
+        placement: &Placement,
+        mut devices: Vec<Box<dyn Device>>,
+        options: ProgramOptions,
+        plane: PlaneOptions,
+        progress: &mut dyn FnMut(f32),
+    ) -> Result<Built, RuntimeError> {
+        let PlaneOptions { lanes, wait, tap } = plane;
         let program = Program::build(&model.config, &model.weights, options);
-        let wiring = Arc::new(Wiring::compile(&program, placement));
+        let fuse = if tap.is_some() { Fuse::Off } else { Fuse::Neighbours };
+        let wiring = Arc::new(Wiring::compile(&program, placement, fuse));
         let layout = BandLayout { max_rows: options.max_rows };
-        let slots = memory::allocate(&mut devices, &wiring, &program, &model.config, lanes, layout)?;
+        let seen = tap.as_ref().map_or(&[][..], |t| &t.values);
+        let slots = memory::allocate(&mut devices, &wiring, &program, &model.config, lanes, layout, seen)?;
         memory::load(&mut devices, &wiring, &program, &model.config, &model.weights, &model.gguf, &slots, progress)?;
         let mut timelines: Vec<Arc<Timeline>> = devices.iter().map(|d| d.timeline(QueueId(0))).collect();
         let reader_timeline = Arc::new(Timeline::new());
@@ -77,13 +191,9 @@ impl Plane {
         let timelines = Arc::new(timelines);
 
         let (heads, ends) = flume::bounded(lanes + 1);
-        let capacity = (wiring.nodes.len() + 2) * lanes;
+        let capacity = (wiring.nodes.len() + 2) * lanes + 1;
         let (actors, mailboxes): (Vec<_>, Vec<_>) = devices.iter().map(|_| flume::bounded::<Message>(capacity)).unzip();
-        let mut threads = Vec::new();
-        let mut spawn = |name: String, run: Box<dyn FnOnce() + Send>| {
-            let thread = std::thread::Builder::new().name(name.clone()).spawn(run);
-            thread.map(|t| threads.push(t)).map_err(|e| RuntimeError::System(format!("thread {name}: {e}")))
-        };
+        let (mut starters, mut readers) = (Vec::new(), Vec::new());
         let reader = match &model.config.engram {
             None => None,
             Some(engram) => {
@@ -107,9 +217,15 @@ impl Plane {
                     buffers,
                     timeline: reader_timeline,
                     dense: actors[placement.dense.index()].clone(),
+                    tap: tap.clone(),
                 };
-                let (sender, mailbox) = flume::bounded(lanes);
-                spawn("reader".into(), Box::new(move || reader.run(&mailbox)))?;
+                let (sender, mailbox) = flume::bounded(lanes + 1);
+                let counters = Counters::of(&mailbox);
+                let (run, name) = (Box::new(move || reader.run(&mailbox)), "reader".into());
+                // A bound above the lanes leaves room for this even when all lanes wait.
+                let stop = sender.clone();
+                let stop = Box::new(move || drop(stop.try_send(ReaderMessage::Stop)));
+                readers.push(Starter { name, run, stop, counters });
                 Some(sender)
             }
         };
@@ -135,6 +251,7 @@ impl Plane {
                 }
                 segments.push(of_lane);
             }
+            let counters = Counters::of(&mailbox);
             let actor = DeviceActor {
                 me,
                 device,
@@ -144,24 +261,35 @@ impl Plane {
                 peers: actors.clone(),
                 heads: heads.clone(),
                 wait,
+                busy_us: counters.busy_us.clone(),
+                tap: tap.as_ref().map(|t| NodeTap::new(t, &wiring, &program, &slots.host)),
             };
-            spawn(placement.names[a].clone(), Box::new(move || actor.run(&mailbox)))?;
+            let (run, name) = (Box::new(move || actor.run(&mailbox)), placement.names[a].clone());
+            let stop = actors[a].clone();
+            // The mailbox has room for a stop beside everything that the lanes can send.
+            let stop = Box::new(move || drop(stop.try_send(Message::Stop)));
+            starters.push(Starter { name, run, stop, counters });
         }
         let logits_id = program.lane("logits").expect("every program has logits");
         let logits = slots.host.iter().map(|lane| lane[&logits_id].clone()).collect();
+        starters.append(&mut readers);
+        let config = model.config.clone();
         let plane = Plane {
-            config: model.config.clone(),
             actors,
             reader,
             band_memory: slots.band_memory,
-            logits,
-            timelines,
+            logits: LogitsReader { config: config.clone(), buffers: logits, timelines, spin: wait.spin },
             layout,
             classes: program.classes.clone(),
-            threads,
-            spin: wait.spin,
+            workers: Vec::new(),
+            config,
         };
-        Ok((plane, ends))
+        Ok(Built { plane, ends, starters })
+    }
+
+    /// For the sampler.
+    pub(crate) fn logits_reader(&self) -> LogitsReader {
+        self.logits.clone()
     }
 
     /// Starts a band in its lane, which must be free. `history` holds, per span, the tokens before its first row (at
@@ -177,7 +305,9 @@ impl Plane {
             actor.send(Message::Announce(band.clone())).map_err(gone)?;
         }
         if let Some(reader) = &self.reader {
-            reader.send(band).map_err(|_| RuntimeError::System("the reader has stopped".into()))?;
+            reader
+                .send(ReaderMessage::Band(band))
+                .map_err(|_| RuntimeError::System("the reader has stopped".into()))?;
         }
         Ok(())
     }
@@ -218,34 +348,23 @@ impl Plane {
         launch
     }
 
-    /// Logits of a band that has ended, [picks, vocabulary]. Waits for the fence, at most 60 s.
+    /// Logits of a band that has ended, [picks, vocabulary]. Waits for the fence, at most a minute.
     ///
     /// # Errors
     /// The reason why the band failed.
-    pub fn logits(&self, end: &BandEnd, out: &mut Vec<f32>) -> Result<(), String> {
-        if let Some(why) = &end.failure {
-            return Err(why.clone());
-        }
-        let Fence::Reached { timeline, value } = end.fence else { return Err("the band failed".into()) };
-        let timeline = &self.timelines[timeline.index()];
-        match timeline.wait(value, self.spin, Duration::from_secs(60)) {
-            Wait::Reached => {}
-            Wait::Failed => return Err(timeline.failure().unwrap_or("the device failed").to_owned()),
-            Wait::TimedOut => return Err("a band did not end within 60 s".into()),
-        }
+    pub fn logits(&self, end: &BandEnd, out: &mut Vec<f32>) -> Result<(), BandFailure> {
+        self.logits.wait(end)?;
         out.resize(end.spec.picks() as usize * self.config.vocab as usize, 0.0);
-        exchange::read(&self.logits[end.spec.lane.index()], 0, bytemuck::cast_slice_mut(out));
+        exchange::read(&self.logits.buffers[end.spec.lane.index()], 0, bytemuck::cast_slice_mut(out));
         Ok(())
     }
 
-    /// Ends every thread.
+    /// Ends every thread. One that does not end within ten seconds is left behind and named in the log.
     pub fn stop(mut self) {
-        for actor in &self.actors {
-            let _ = actor.send(Message::Stop);
-        }
-        self.reader = None;
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
+        for worker in self.workers.drain(..) {
+            if let Err(why) = worker.join(Duration::from_secs(10)) {
+                tracing::error!(why);
+            }
         }
     }
 }

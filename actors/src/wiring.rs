@@ -30,6 +30,15 @@ impl Placement {
     }
 }
 
+/// Which stages become one node. The bits of the result are the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fuse {
+    /// Neighbours of one layer on one actor, so that fewer tokens travel.
+    Neighbours,
+    /// None: what each stage wrote can be seen before the next one runs.
+    Off,
+}
+
 /// Stages of one layer that run as one segment on one actor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
@@ -62,14 +71,15 @@ pub struct Wiring {
 
 impl Wiring {
     /// Compiles a program for a placement.
-    pub fn compile(program: &Program, placement: &Placement) -> Wiring {
+    pub fn compile(program: &Program, placement: &Placement, fuse: Fuse) -> Wiring {
+        let fusing = fuse == Fuse::Neighbours;
         let mut nodes: Vec<Node> = Vec::new();
         for (i, stage) in program.stages.iter().enumerate() {
             let actor = placement.actor_of(stage.kind);
-            let fuse = nodes.last().is_some_and(|n| {
-                n.actor == actor && n.layer == stage.layer && !matches!(stage.kind, StageKind::Engram)
+            let joins = nodes.last().is_some_and(|n| {
+                fusing && n.actor == actor && n.layer == stage.layer && !matches!(stage.kind, StageKind::Engram)
             });
-            if !fuse {
+            if !joins {
                 nodes.push(Node {
                     actor,
                     layer: stage.layer,

@@ -137,6 +137,7 @@ impl Shared {
     fn wait_idle(&self, limit: Duration) {
         let begun = Instant::now();
         while self.running.load(Ordering::SeqCst) > 0 && begun.elapsed() < limit {
+            #[allow(clippy::disallowed_methods, reason = "to become a wait for the count itself")]
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -8,15 +8,22 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// Bytes of a page.
+const PAGE: usize = 4096;
+
 /// A zeroed, 4096-byte aligned block of host memory. Clones are further references to the same block.
 ///
-/// Alignment is that of a page, so that the block can be registered with a GPU driver and used for direct disk reads.
+/// Alignment is that of a page, so that the block can be registered with a GPU driver and used for direct disk reads. A
+/// large block takes memory only where it has been written.
 #[derive(Clone)]
 pub struct HostBuffer(Arc<Block>);
 
 struct Block {
-    base: NonNull<u8>,
+    /// What the allocator gave.
+    start: NonNull<u8>,
     layout: Layout,
+    /// The first page boundary in it.
+    base: NonNull<u8>,
     len: usize,
 }
 
@@ -28,18 +35,23 @@ unsafe impl Sync for Block {}
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: `base` was allocated with `layout` in `HostBuffer::new` and this is the last reference.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) }
+        // SAFETY: `start` was allocated with `layout` in `HostBuffer::new` and this is the last reference.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
     }
 }
 
 impl HostBuffer {
     /// A block of `len` bytes, all zero. `None` when memory is short or `len` is absurd.
     pub fn new(len: usize) -> Option<HostBuffer> {
-        let layout = Layout::from_size_align(len.max(1), 4096).ok()?;
+        // Aligned here and not by the allocator: that writes the zeroes of an aligned block, but takes an unaligned one
+        // (calloc) from pages that the kernel zeroes when they are first touched.
+        let layout = Layout::from_size_align(len.max(1).checked_add(PAGE - 1)?, 1).ok()?;
         // SAFETY: the layout has a non-zero size.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(HostBuffer(Arc::new(Block { base, layout, len })))
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let address = start.addr().get();
+        // SAFETY: less than a page further, and the block is a page less one byte longer than `len`.
+        let base = unsafe { start.add(address.next_multiple_of(PAGE) - address) };
+        Some(HostBuffer(Arc::new(Block { start, layout, base, len })))
     }
 
     /// Length in bytes.
@@ -114,7 +126,23 @@ mod tests {
             assert_eq!(b.bytes(9, 4), [0, 1, 2, 0]);
         }
         assert!(a.same(&b));
-        assert_eq!(a.base().as_ptr() as usize % 4096, 0);
+        assert_eq!(a.base().as_ptr() as usize % PAGE, 0);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_large_block_takes_memory_only_where_it_is_written() {
+        let resident = || -> usize {
+            let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+            statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("pages")
+        };
+        let before = resident();
+        let block = HostBuffer::new(256 << 20).expect("memory");
+        // SAFETY: single thread, no overlapping borrows.
+        unsafe { block.bytes_mut(100 << 20, 1)[0] = 1 };
+        // A quarter of the block: room for other tests' memory and for huge pages.
+        let taken = resident().saturating_sub(before) * PAGE;
+        assert!(taken < 64 << 20, "{taken} bytes of 256 MiB");
     }
 
     #[test]

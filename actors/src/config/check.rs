@@ -1,7 +1,7 @@
 //! Whether the actors of a box can serve the model together, and which box this machine is.
 
 use super::error::ConfigError;
-use super::{BoxSection, Config, Role};
+use super::keys::{BoxSection, Config, Role};
 
 /// Checks the roles of one box. The error is a sentence that names the actors and the way out.
 pub(super) fn roles(one: &BoxSection) -> Result<(), String> {
@@ -33,7 +33,7 @@ fn only<'a>(actors: &[&'a str], role: &str) -> Result<&'a str, String> {
     }
 }
 
-impl Config {
+impl<A> Config<A> {
     /// The box that this machine is: the one of this name; without a name the only one, or the one with the host's name.
     ///
     /// # Errors

@@ -1,18 +1,14 @@
 //! What can be wrong with a configuration, and where a value came from.
 
 use std::fmt;
-use std::sync::Arc;
+
+use super::place::Place;
 
 /// Where a value came from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// A line (from 1) of the file.
-    File {
-        /// The path as it was given.
-        file: Arc<str>,
-        /// Line, from 1.
-        line: usize,
-    },
+    /// A place of the file.
+    File(Place),
     /// The environment variable of this name.
     Env(String),
     /// `--set` with this argument.
@@ -24,19 +20,24 @@ pub enum Origin {
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::File { file, line } => write!(f, "{file}:{line}"),
-            Origin::Env(name) => write!(f, "environment {name}"),
-            Origin::Set(argument) => write!(f, "--set {argument}"),
+            Origin::File(place) => write!(f, "{}:{}", place.file(), place.line()),
+            Origin::Env(name) => write!(f, "environment {}", plain(name)),
+            Origin::Set(argument) => write!(f, "--set {}", plain(argument)),
             Origin::Default => f.write_str("default"),
         }
     }
+}
+
+/// What a user wrote, as part of a message: without control characters, so that messages stay one line.
+pub(super) fn plain(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// Why a configuration cannot be used. Each message names the place and the way out.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read the configuration {file}: {source}")]
+    #[error("cannot read the configuration {file}")]
     Read {
         /// The path as it was given.
         file: String,
@@ -148,6 +149,14 @@ impl ConfigError {
             | ConfigError::NotInBuild { at, .. }
             | ConfigError::Roles { at, .. }
             | ConfigError::Override { at, .. } => Some(at),
+        }
+    }
+
+    /// The line of the file with the mistake marked, for people at a terminal; see [`Place::excerpt`].
+    pub fn excerpt(&self) -> Option<String> {
+        match self.origin()? {
+            Origin::File(place) => Some(place.excerpt()),
+            Origin::Env(_) | Origin::Set(_) | Origin::Default => None,
         }
     }
 }

@@ -2,11 +2,14 @@
 
 use std::ffi::OsString;
 
-use super::error::{ConfigError, Origin};
+use super::error::{ConfigError, Origin, plain};
 use super::tree::{Entry, Node, Value};
 
 /// What a variable has to begin with to be an override. Single underscores are part of keys.
 const PREFIX: &str = "LUCE__";
+
+/// Most parts of a key. The longest that has a meaning, `box.NAME.actor.NAME.KEY`, has five.
+const MOST_PARTS: usize = 16;
 
 /// Lays the environment's overrides and then `sets` over the file's tree.
 pub(super) fn apply(
@@ -22,8 +25,8 @@ pub(super) fn apply(
         let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else {
             return Err(ConfigError::Override { at: origin, message: "name or value is not UTF-8".to_owned() });
         };
-        let path: Vec<String> = name[PREFIX.len()..].split("__").map(str::to_ascii_lowercase).collect();
-        set(root, &path, Node::parse_override(&origin, value)?)?;
+        let path = name[PREFIX.len()..].split("__").map(str::to_ascii_lowercase).collect();
+        put(root, path, Node::parse_override(&origin, value)?)?;
     }
     for argument in sets {
         let origin = Origin::Set(argument.clone());
@@ -31,10 +34,19 @@ pub(super) fn apply(
             let message = "write it as key=value, for example --set schedule.max_queue=8".to_owned();
             return Err(ConfigError::Override { at: origin, message });
         };
-        let path: Vec<String> = key.split('.').map(|part| part.trim().to_owned()).collect();
-        set(root, &path, Node::parse_override(&origin, value.trim())?)?;
+        let path = key.split('.').map(|part| part.trim().to_owned()).collect();
+        put(root, path, Node::parse_override(&origin, value.trim())?)?;
     }
     Ok(())
+}
+
+/// [`set`] for a key of no absurd length: the tree's depth is the stack's.
+fn put(root: &mut Node, path: Vec<String>, value: Node) -> Result<(), ConfigError> {
+    if path.len() > MOST_PARTS {
+        let message = format!("the key has {} parts; no key has more than {MOST_PARTS}", path.len());
+        return Err(ConfigError::Override { at: value.origin, message });
+    }
+    set(root, &path, value)
 }
 
 /// Puts `value` at `path`, making tables on the way. Elements of arrays go by their `name` or their number from 0.
@@ -43,7 +55,7 @@ fn set(node: &mut Node, path: &[String], value: Node) -> Result<(), ConfigError>
         merge(node, value);
         return Ok(());
     };
-    let wrong = |message: String| Err(ConfigError::Override { at: value.origin.clone(), message });
+    let wrong = |message: String| Err(ConfigError::Override { at: value.origin.clone(), message: plain(&message) });
     if first.is_empty() {
         return wrong("a part of the key is empty".to_owned());
     }

@@ -1,9 +1,10 @@
-//! A table of the configuration while it is read: refuses unknown keys, checks types, and notes each value, its default
+//! A table of the configuration while it is read: refuses unknown keys, hands out values, and notes each one, its default
 //! and its origin.
 
-use super::error::{ConfigError, Origin};
+use super::define::Key;
+use super::error::{ConfigError, Origin, plain};
 use super::load::Setting;
-use super::tree::{Node, Value};
+use super::tree::{Entry, Node, Value};
 
 /// A table, there or not.
 pub(super) struct Section<'a> {
@@ -12,18 +13,13 @@ pub(super) struct Section<'a> {
     /// Where it begins; the parent's place when it is not there.
     pub(super) at: Origin,
     node: Option<&'a Node>,
-    known: &'static [&'static str],
+    keys: &'static [Key],
 }
 
 impl<'a> Section<'a> {
-    /// Opens a table whose keys are `known`.
-    pub(super) fn open(
-        key: String,
-        node: &'a Node,
-        at: &Origin,
-        known: &'static [&'static str],
-    ) -> Result<Self, ConfigError> {
-        let section = Section { key, at: at.clone(), node: Some(node), known };
+    /// Opens a table that may have these keys.
+    pub(super) fn open(key: String, node: &'a Node, at: &Origin, keys: &'static [Key]) -> Result<Self, ConfigError> {
+        let section = Section { key, at: at.clone(), node: Some(node), keys };
         let Value::Table(entries) = &node.value else {
             return Err(ConfigError::WrongType {
                 key: section.key,
@@ -32,14 +28,10 @@ impl<'a> Section<'a> {
                 found: node.type_name(),
             });
         };
+        let known: Vec<&str> = keys.iter().map(|key| key.name).collect();
         match entries.iter().find(|e| !known.contains(&e.key.as_str())) {
             None => Ok(section),
-            Some(entry) => Err(ConfigError::UnknownKey {
-                key: section.full(&entry.key),
-                at: entry.at.clone(),
-                nearest: section.full(nearest(&entry.key, known)),
-                known: known.join(", "),
-            }),
+            Some(entry) => Err(unknown_key(&section.key, entry, &known)),
         }
     }
 
@@ -49,128 +41,37 @@ impl<'a> Section<'a> {
     }
 
     /// Opens the table `name` inside this one.
-    pub(super) fn child(&self, name: &str, known: &'static [&'static str]) -> Result<Section<'a>, ConfigError> {
+    pub(super) fn child(&self, name: &str, keys: &'static [Key]) -> Result<Section<'a>, ConfigError> {
         match self.node(name) {
-            Some(node) => Section::open(self.full(name), node, &node.origin, known),
-            None => Ok(Section { key: self.full(name), at: self.at.clone(), node: None, known }),
+            Some(node) => Section::open(self.full(name), node, &node.origin, keys),
+            None => Ok(Section { key: self.full(name), at: self.at.clone(), node: None, keys }),
         }
     }
 
     /// The whole key of `name`.
     pub(super) fn full(&self, name: &str) -> String {
-        if self.key.is_empty() { name.to_owned() } else { format!("{}.{name}", self.key) }
+        full(&self.key, name)
     }
 
     /// The value of `name`, if it is there.
     pub(super) fn node(&self, name: &str) -> Option<&'a Node> {
-        assert!(self.known.contains(&name), "`{name}` is read but not among the known keys of `{}`", self.key);
+        assert!(self.keys.iter().any(|key| key.name == name), "`{name}` is read but is no key of `{}`", self.key);
         match &self.node?.value {
             Value::Table(entries) => entries.iter().find(|e| e.key == name).map(|e| &e.node),
             _ => None,
         }
     }
 
-    /// An array of tables; empty if it is not there.
-    pub(super) fn elements(&self, name: &str) -> Result<&'a [Node], ConfigError> {
-        match self.node(name) {
-            None => Ok(&[]),
-            Some(Node { value: Value::Array(items), .. }) => Ok(items),
-            Some(node) => Err(self.wrong_type(name, node, "an array of tables")),
+    /// The `name` of an element: a word that overrides can use.
+    pub(super) fn name(&self) -> Result<String, ConfigError> {
+        let node = self.node("name").ok_or_else(|| self.missing("name", "name = \"...\""))?;
+        let name = self.string("name", node)?;
+        let word = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        if !word || name.bytes().all(|b| b.is_ascii_digit()) {
+            let message = format!("= \"{name}\" cannot be used: letters, digits, `-` and `_`, not digits alone");
+            return Err(self.wrong("name", node, message));
         }
-    }
-
-    /// A number from `least` to `most`.
-    pub(super) fn number(
-        &self,
-        log: &mut Vec<Setting>,
-        name: &str,
-        default: u32,
-        least: u32,
-        most: u32,
-    ) -> Result<u32, ConfigError> {
-        let value = match self.node(name) {
-            None => default,
-            Some(node) => match node.value {
-                Value::Scalar(toml::Value::Integer(number)) => {
-                    u32::try_from(number).ok().filter(|n| (least..=most).contains(n)).ok_or_else(|| {
-                        self.wrong(name, node, format!("= {number} is out of range: it takes {least} to {most}"))
-                    })?
-                }
-                _ => return Err(self.wrong_type(name, node, "an integer")),
-            },
-        };
-        self.note(log, name, Some(i64::from(value).into()), Some(i64::from(default).into()));
-        Ok(value)
-    }
-
-    /// True or false.
-    pub(super) fn flag(&self, log: &mut Vec<Setting>, name: &str, default: bool) -> Result<bool, ConfigError> {
-        let value = match self.node(name) {
-            None => default,
-            Some(Node { value: Value::Scalar(toml::Value::Boolean(flag)), .. }) => *flag,
-            Some(node) => return Err(self.wrong_type(name, node, "true or false")),
-        };
-        self.note(log, name, Some(value.into()), Some(default.into()));
-        Ok(value)
-    }
-
-    /// A string that may be missing, but not empty.
-    pub(super) fn text(&self, log: &mut Vec<Setting>, name: &str) -> Result<Option<String>, ConfigError> {
-        let value = match self.node(name) {
-            None => None,
-            Some(node) => Some(self.string(name, node)?),
-        };
-        self.note(log, name, value.clone().map(Into::into), None);
-        Ok(value)
-    }
-
-    /// A string that has to be there.
-    pub(super) fn required(
-        &self,
-        log: &mut Vec<Setting>,
-        name: &str,
-        example: &'static str,
-    ) -> Result<String, ConfigError> {
-        match self.node(name) {
-            None => Err(self.missing(name, example)),
-            Some(node) => {
-                let value = self.string(name, node)?;
-                self.note(log, name, Some(value.clone().into()), None);
-                Ok(value)
-            }
-        }
-    }
-
-    /// One of a few words; the first is the default.
-    pub(super) fn choice<T: Copy>(
-        &self,
-        log: &mut Vec<Setting>,
-        name: &str,
-        choices: &[(&'static str, T)],
-    ) -> Result<T, ConfigError> {
-        let (word, value) = match self.node(name) {
-            None => choices[0],
-            Some(node) => {
-                let word = self.string(name, node)?;
-                self.word(name, node, &word, choices)?
-            }
-        };
-        self.note(log, name, Some(word.into()), Some(choices[0].0.into()));
-        Ok(value)
-    }
-
-    /// Looks `word` up among `choices`.
-    pub(super) fn word<T: Copy>(
-        &self,
-        name: &str,
-        node: &Node,
-        word: &str,
-        choices: &[(&'static str, T)],
-    ) -> Result<(&'static str, T), ConfigError> {
-        choices.iter().find(|(known, _)| *known == word).copied().ok_or_else(|| {
-            let known: Vec<String> = choices.iter().map(|(known, _)| format!("\"{known}\"")).collect();
-            self.wrong(name, node, format!("= \"{word}\" is unknown: it takes {}", known.join(", ")))
-        })
+        Ok(name)
     }
 
     /// `node` as a string that is not empty; an override is taken letter by letter unless it is a TOML string.
@@ -199,7 +100,13 @@ impl<'a> Section<'a> {
 
     /// The error for a value that `name` cannot take.
     pub(super) fn wrong(&self, name: &str, node: &Node, message: String) -> ConfigError {
-        ConfigError::Value { key: self.full(name), at: node.origin.clone(), message }
+        ConfigError::Value { key: self.full(name), at: node.origin.clone(), message: plain(&message) }
+    }
+
+    /// [`Section::wrong`] for the value that `name` has.
+    pub(super) fn out_of_range(&self, name: &str, message: String) -> ConfigError {
+        let at = self.node(name).map_or(&self.at, |node| &node.origin);
+        ConfigError::Value { key: self.full(name), at: at.clone(), message }
     }
 
     /// The error for a value of another type.
@@ -213,9 +120,20 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The known key with the fewest insertions, deletions and changes from `key`.
-fn nearest(key: &str, known: &'static [&'static str]) -> &'static str {
-    known.iter().copied().min_by_key(|candidate| distance(key, candidate)).unwrap_or("")
+/// The whole key of `name` in the table `table`.
+pub(super) fn full(table: &str, name: &str) -> String {
+    if table.is_empty() { name.to_owned() } else { format!("{table}.{name}") }
+}
+
+/// The error for a key that `table` does not have.
+pub(super) fn unknown_key(table: &str, entry: &Entry, known: &[&str]) -> ConfigError {
+    let nearest = known.iter().copied().min_by_key(|candidate| distance(&entry.key, candidate)).unwrap_or("");
+    ConfigError::UnknownKey {
+        key: full(table, &plain(&entry.key)),
+        at: entry.at.clone(),
+        nearest: full(table, nearest),
+        known: known.join(", "),
+    }
 }
 
 /// Levenshtein distance, by rows of the table of prefixes.

@@ -247,6 +247,7 @@ fn bad_overrides_name_themselves() {
     assert!(set("schedule..max_queue=1").contains("empty"));
     assert!(set("schedule.max_queu=1").contains("nearest known key: `schedule.max_queue`"));
     assert!(set("box.other.name=x").contains("no element `other`; there are: main"));
+    assert!(set(&format!("{}=1", ["a"; 60_000].join("."))).contains("no key has more than"));
     assert!(set("model.path.x=1").contains("cannot be set inside a string (test.toml:2)"));
     let message = refused(overridden(MINIMAL, &[("LUCE__SCHEDULE__MAX_QUEUE", "many")], &[]));
     assert_eq!(
@@ -303,5 +304,51 @@ fn this_box_goes_by_name_then_only_one_then_host() {
 #[test]
 fn errors_carry_the_line_for_pointing_at_it() {
     let error = with("[schedule]\nmax_queue = 0").unwrap_err();
-    assert!(matches!(error.origin(), Some(Origin::File { line: 9, .. })), "{error:?}");
+    assert!(matches!(error.origin(), Some(Origin::File(place)) if place.line() == 9), "{error:?}");
+    assert_eq!(error.excerpt().unwrap(), "  |\n9 | max_queue = 0\n  |             ^");
+    let error = with("[schedule]\nmax_qeue = 3 # typo").unwrap_err();
+    assert_eq!(error.excerpt().unwrap(), "  |\n9 | max_qeue = 3 # typo\n  | ^^^^^^^^");
+    let error = overridden(MINIMAL, &[], &["schedule.max_queue=0"]).unwrap_err();
+    assert_eq!(error.excerpt(), None, "an override has no line");
+}
+
+/// Stands for the API crate's section.
+#[derive(Clone, PartialEq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Api {
+    listen: String,
+    limit: u16,
+    key: Option<String>,
+}
+
+fn with_api(api: &str, sets: &[&str]) -> Result<Loaded<Api>, ConfigError> {
+    let sets: Vec<String> = sets.iter().map(|s| (*s).to_owned()).collect();
+    parse("test.toml", &format!("{MINIMAL}{api}"), [], &sets)
+}
+
+#[test]
+fn mistakes_in_the_api_section_name_key_and_line() {
+    let refused = |api: &str| with_api(api, &[]).unwrap_err().to_string();
+    assert_eq!(
+        refused("[api]\nlimt = 1"),
+        "test.toml:9: unknown key `api.limt`; nearest known key: `api.limit` (known here: listen, limit, key)"
+    );
+    let message = refused("[api]\nlisten = \"x\"\nlimit = 70000");
+    assert!(
+        message.starts_with("test.toml:10: `api.limit` cannot be used: ") && message.contains("70000"),
+        "{message}"
+    );
+    let sets = &["api=1"];
+    assert_eq!(with_api("", sets).unwrap_err().to_string(), "--set api=1: `api` takes a table, but this is an integer");
+}
+
+#[test]
+fn the_api_section_is_printed_with_its_defaults() {
+    let loaded = with_api("[api]\nlimit = 3", &["api.key=7"]).unwrap();
+    assert_eq!(loaded.config.api, Api { listen: String::new(), limit: 3, key: Some("7".into()) });
+    let text: Vec<String> =
+        loaded.print().lines().rev().take(3).map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let wanted = ["api.key = \"7\" # --set api.key=7; no default", "api.limit = 3 # test.toml:9; default 0"];
+    assert_eq!(text[..2], wanted);
+    assert_eq!(text[2], "api.listen = \"\" # default");
 }

@@ -1,12 +1,12 @@
 //! TOML as a tree in which every value knows where it came from.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{ConfigError, Origin};
+use super::place::Text;
 
 /// A value and its place.
 #[derive(Clone, Debug)]
@@ -37,11 +37,9 @@ pub(super) enum Value {
 
 impl Node {
     /// Parses a whole file.
-    pub(super) fn parse_file(file: &Arc<str>, text: &str) -> Result<Node, ConfigError> {
-        let at = |span: Range<usize>| {
-            let before = text.get(..span.start).unwrap_or(text);
-            Origin::File { file: Arc::clone(file), line: 1 + before.bytes().filter(|b| *b == b'\n').count() }
-        };
+    pub(super) fn parse_file(file: &str, text: &str) -> Result<Node, ConfigError> {
+        let source = Text::new(file, text);
+        let at = |span: Range<usize>| Origin::File(source.place(span));
         let table = DeTable::parse(text)
             .map_err(|e| ConfigError::Syntax { at: at(e.span().unwrap_or(0..0)), message: e.message().to_owned() })?;
         let mut root = Node { value: convert_table(table.get_ref(), &at)?, origin: at(0..0), text: None };
@@ -100,7 +98,7 @@ impl Node {
             Value::Scalar(_) => {}
             Value::Array(items) => items.iter_mut().for_each(Node::sort),
             Value::Table(entries) => {
-                entries.sort_by_key(|e| if let Origin::File { line, .. } = e.at { line } else { 0 });
+                entries.sort_by_key(|e| if let Origin::File(place) = &e.at { place.start() } else { 0 });
                 entries.iter_mut().for_each(|e| e.node.sort());
             }
         }

@@ -2,6 +2,7 @@
 //!
 //! Rates are taken in turns, so that a busy machine slows both. Each line ends with the share of the read bandwidth that
 //! the weights reached. Weights are random bytes.
+#![allow(clippy::disallowed_methods, reason = "any activations will do")]
 
 use std::time::{Duration, Instant};
 

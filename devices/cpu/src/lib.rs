@@ -10,6 +10,7 @@
 //! panics, a wait for a failed timeline or beyond its limit) fails the queue's timeline with a reason, for good.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "references in f64, compared with a tolerance"))]
 
 mod check;
 mod config;

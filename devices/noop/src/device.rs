@@ -40,7 +40,7 @@ impl NoopDevice {
                 memory: config.memory,
                 kernel_set: "noop",
             },
-            queue: Queue::start(Duration::from_millis(config.wait_limit_ms))?,
+            queue: Queue::start(Duration::from_millis(config.wait_limit_ms), config.queue_depth)?,
             buffers: Vec::new(),
             used: 0,
             segments: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ enum Command {
 
 pub(crate) struct Queue {
     shared: Arc<Shared>,
-    commands: Option<Sender<Command>>,
+    commands: Option<SyncSender<Command>>,
     thread: Option<JoinHandle<()>>,
     submitted: u64,
 }
@@ -29,8 +29,8 @@ struct Shared {
 }
 
 impl Queue {
-    pub(crate) fn start(wait_limit: Duration) -> Result<Queue, DeviceError> {
-        let (commands, queue) = channel();
+    pub(crate) fn start(wait_limit: Duration, depth: usize) -> Result<Queue, DeviceError> {
+        let (commands, queue) = sync_channel(depth);
         let shared = Arc::new(Shared {
             timeline: Arc::new(Timeline::new()),
             behind: AtomicUsize::new(0),
@@ -56,13 +56,14 @@ impl Queue {
     /// Counts a submission.
     pub(crate) fn submit(&mut self) -> Result<u64, DeviceError> {
         self.check()?;
-        self.submitted += 1;
+        let value = self.submitted + 1;
         if self.shared.behind.load(Ordering::Acquire) == 0 {
-            self.shared.timeline.signal(self.submitted);
+            self.shared.timeline.signal(value);
         } else {
-            self.hand_over(Command::Signal(self.submitted));
+            self.hand_over(Command::Signal(value))?;
         }
-        Ok(self.submitted)
+        self.submitted = value;
+        Ok(value)
     }
 
     /// Holds up what is submitted next until a timeline is there.
@@ -73,15 +74,20 @@ impl Queue {
             return Err(DeviceError::Invalid(text));
         }
         if self.shared.behind.load(Ordering::Acquire) > 0 || timeline.reached() < value {
-            self.hand_over(Command::Wait(timeline.clone(), value));
+            self.hand_over(Command::Wait(timeline.clone(), value))?;
         }
         Ok(())
     }
 
-    fn hand_over(&self, command: Command) {
+    /// Leaves a command to the thread, which receives until the sender is dropped.
+    fn hand_over(&self, command: Command) -> Result<(), DeviceError> {
         self.shared.behind.fetch_add(1, Ordering::AcqRel);
         let sender = self.commands.as_ref().expect("only drop takes the sender");
-        sender.send(command).expect("the thread receives until the sender is dropped");
+        sender.try_send(command).map_err(|_| {
+            let behind = self.shared.behind.fetch_sub(1, Ordering::AcqRel) - 1;
+            let text = format!("the queue holds {behind} submissions that have not ended; wait for the timeline");
+            DeviceError::Invalid(text)
+        })
     }
 }
 

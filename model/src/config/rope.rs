@@ -13,13 +13,13 @@ impl ModelConfig {
     pub fn rope_freqs(&self, compressed: bool) -> Vec<f64> {
         let width = f64::from(self.rope_dims);
         let theta = if compressed { self.rope.compressed_theta } else { self.rope.theta };
-        let plain = (0..self.rope_dims / 2).map(|k| theta.powf(-2.0 * f64::from(k) / width));
+        let plain = (0..self.rope_dims / 2).map(|k| libm::pow(theta, -2.0 * f64::from(k) / width));
         if !compressed {
             return plain.collect();
         }
         // The pair that makes `turns` turns in the original context, as a fraction.
-        let pair =
-            |turns: f64| width * (f64::from(self.rope.original_context) / (turns * 2.0 * PI)).ln() / (2.0 * theta.ln());
+        let context = f64::from(self.rope.original_context);
+        let pair = |turns: f64| width * libm::log(context / (turns * 2.0 * PI)) / (2.0 * libm::log(theta));
         let low = pair(self.rope.beta_fast).floor().clamp(0.0, width - 1.0);
         let high = pair(self.rope.beta_slow).ceil().clamp(0.0, width - 1.0);
         plain
@@ -69,7 +69,7 @@ mod tests {
         cfg.rope.factor = 4.0;
         cfg.rope.original_context = 64;
         let (f, theta) = (cfg.rope_freqs(true), cfg.rope.compressed_theta);
-        let base = |k: f64| theta.powf(-k / 16.0);
+        let base = |k: f64| libm::pow(theta, -k / 16.0);
         close(f[0], 1.0);
         close(f[1], base(1.0) * (0.75 + 0.25 / 4.0));
         close(f[3], base(3.0) * (0.25 + 0.75 / 4.0));

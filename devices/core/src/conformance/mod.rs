@@ -47,7 +47,7 @@ impl Record {
 /// When the device breaks a rule; the text names the case.
 pub fn run(make: Make<'_>) -> Record {
     run_structure(make);
-    structure::run_copies(make);
+    run_copies(make);
     refusal::run(make);
     numeric::run(make)
 }
@@ -58,4 +58,12 @@ pub fn run(make: Make<'_>) -> Record {
 /// As [`run`].
 pub fn run_structure(make: Make<'_>) {
     structure::run(make);
+}
+
+/// What holds for a device that keeps bytes, before it computes: copies arrive whole, in order and in their range.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_copies(make: Make<'_>) {
+    structure::run_copies(make);
 }

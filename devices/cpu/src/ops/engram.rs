@@ -13,7 +13,7 @@ pub(crate) fn gate(kv: &[f32], q_weight: &[f32], k_weight: &[f32], streams: &mut
     let (keys, value) = kv.split_at(count * width);
     let weights = q_weight.chunks_exact(width).zip(k_weight.chunks_exact(width));
     for ((x, key), (q, k)) in streams.chunks_exact_mut(width).zip(keys.chunks_exact(width)).zip(weights) {
-        let norm = inverse_rms(x, eps) * inverse_rms(key, eps);
+        let norm = (inverse_rms(x, eps) * inverse_rms(key, eps)) as f32;
         let dot = product(x, q, key, k) * norm / (width as f32).sqrt();
         let g = openness(dot);
         for (x, v) in x.iter_mut().zip(value) {

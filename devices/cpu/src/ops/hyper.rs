@@ -24,7 +24,7 @@ pub(crate) fn mix(
     hc_eps: f32,
     iterations: u32,
 ) {
-    let r = inverse_rms(streams, rms_eps);
+    let r = inverse_rms(streams, rms_eps) as f32;
     let (pre, rest) = coef.split_at_mut(count);
     let (post, c) = rest.split_at_mut(count);
     for (u, base) in pre.iter_mut().zip(base) {
@@ -42,7 +42,7 @@ pub(crate) fn mix(
 /// One row of `Op::HyperHead` after its product: `pre` [S] holds `weight @ streams` on entry and
 /// sigmoid(u * scale + base) + hc_eps on return. `base` [S], `scale` [1].
 pub(crate) fn head(pre: &mut [f32], streams: &[f32], base: &[f32], scale: &[f32], rms_eps: f32, hc_eps: f32) {
-    let r = inverse_rms(streams, rms_eps);
+    let r = inverse_rms(streams, rms_eps) as f32;
     for (u, base) in pre.iter_mut().zip(base) {
         *u = sigmoid(*u * r * scale[0] + base) + hc_eps;
     }

@@ -1,46 +1,43 @@
 //! RMS norm and the one-hot mix.
 
-use crate::simd::sum_squares;
-
-/// `1 / sqrt(mean(x^2) + eps)` of one run of values.
+/// `1 / sqrt(mean(x^2) + eps)` of one run of values, in f64: squares of f32 values are exact there, so the factor that
+/// the whole run shares adds no error of its own. Eight running sums, added in a fixed order.
 #[inline]
-pub(crate) fn inverse_rms(x: &[f32], eps: f32) -> f32 {
-    1.0 / (sum_squares(x) / x.len() as f32 + eps).sqrt()
+pub(crate) fn inverse_rms(x: &[f32], eps: f32) -> f64 {
+    let mut sums = [0.0f64; 8];
+    let chunks = x.chunks_exact(8);
+    let rest = chunks.remainder();
+    for eight in chunks {
+        for (sum, &x) in sums.iter_mut().zip(eight) {
+            *sum += f64::from(x) * f64::from(x);
+        }
+    }
+    for (sum, &x) in sums.iter_mut().zip(rest) {
+        *sum += f64::from(x) * f64::from(x);
+    }
+    1.0 / (sums.iter().sum::<f64>() / x.len() as f64 + f64::from(eps)).sqrt()
 }
 
 /// One row of `Op::RmsNorm`: `out = weight * x / sqrt(mean(x^2) + eps)` over each run of `width` values of `x`
-/// [runs * width]. `weight` is [width], applied to every run; without it the factor is 1.
+/// [runs * width], rounded to f32 once. `weight` is [width], applied to every run; without it the factor is 1.
 pub(crate) fn rms_norm(x: &[f32], weight: Option<&[f32]>, width: usize, eps: f32, out: &mut [f32]) {
-    for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(width)) {
-        let r = inverse_rms(x, eps);
-        match weight {
-            Some(weight) => {
-                for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
-                    *out = x * r * w;
-                }
-            }
-            None => {
-                for (out, x) in out.iter_mut().zip(x) {
-                    *out = x * r;
-                }
-            }
-        }
-    }
+    out.copy_from_slice(x);
+    rms_norm_in_place(out, weight, width, eps);
 }
 
-/// [`rms_norm`] where `x` and `out` are the same operand; the bits are the same.
+/// [`rms_norm`] where `x` and `out` are the same operand.
 pub(crate) fn rms_norm_in_place(x: &mut [f32], weight: Option<&[f32]>, width: usize, eps: f32) {
     for x in x.chunks_exact_mut(width) {
         let r = inverse_rms(x, eps);
         match weight {
             Some(weight) => {
                 for (x, w) in x.iter_mut().zip(weight) {
-                    *x = *x * r * w;
+                    *x = (f64::from(*x) * r * f64::from(*w)) as f32;
                 }
             }
             None => {
                 for x in x {
-                    *x *= r;
+                    *x = (f64::from(*x) * r) as f32;
                 }
             }
         }

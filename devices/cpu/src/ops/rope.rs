@@ -11,14 +11,14 @@ pub(crate) fn angles(position: u32, freqs: &[f64], out: &mut [f32]) {
 }
 
 /// One row of `Op::Rope`: of each head of `width` values in `x` [heads * width] rotates the last `angles.len()` values,
-/// pair (a, b) becoming (a cos - b sin, a sin + b cos); `inverse` negates the angle.
+/// pair (a, b) becoming (a cos - b sin, a sin + b cos), rounded once; `inverse` negates the angle.
 pub(crate) fn rotate(x: &mut [f32], width: usize, angles: &[f32], inverse: bool) {
     let sign = if inverse { -1.0 } else { 1.0 };
     for head in x.chunks_exact_mut(width) {
         for (pair, angle) in head[width - angles.len()..].chunks_exact_mut(2).zip(angles.chunks_exact(2)) {
-            let (a, b, cos, sin) = (pair[0], pair[1], angle[0], angle[1] * sign);
-            pair[0] = a * cos - b * sin;
-            pair[1] = a * sin + b * cos;
+            let [a, b, cos, sin] = [pair[0], pair[1], angle[0], angle[1] * sign].map(f64::from);
+            pair[0] = (a * cos - b * sin) as f32;
+            pair[1] = (a * sin + b * cos) as f32;
         }
     }
 }

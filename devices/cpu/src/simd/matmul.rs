@@ -9,9 +9,10 @@ use std::ops::Range;
 use luce_core::DType;
 
 use super::Isa;
-use super::isa::{Direct, DotFn};
+use super::isa::Direct;
 use super::layout::{SUPER, UNIT, UnitActs, half, has_mins};
 use super::unpack::Unpacked;
+use super::wide;
 use crate::quant::{ActFormat, MixBook, QuantError, act_bytes, can_decode, decode_row, partner};
 
 /// From this many activation rows on, unpacking a weight row costs less than it saves.
@@ -82,23 +83,11 @@ pub fn matmul_rows(
     let act = |i: usize| acts.bytes[i * acts.stride..][..act_row].as_ptr();
     let row = |r: usize| &bytes[r * row_bytes..][..row_bytes];
     if acts.format == ActFormat::F32 {
-        let direct: Option<DotFn> = match dtype {
-            DType::F32 => Some(k.dot_f32),
-            DType::F16 => Some(k.dot_f16_f32),
-            DType::Bf16 => Some(k.dot_bf16_f32),
-            _ => None,
-        };
         for r in range {
-            let (dot, weights) = match direct {
-                Some(dot) => (dot, row(r).as_ptr()),
-                None => {
-                    decode_row(dtype, row(r), &mut scratch[..width], book)?;
-                    (k.dot_f32, scratch.as_ptr().cast())
-                }
-            };
+            decode_row(dtype, row(r), &mut scratch[..width], book)?;
             for a in 0..acts.rows {
-                // SAFETY: the machine has the instructions (see `Isa`); both rows have `width` values.
-                put(r, a, unsafe { dot(weights, act(a), width) });
+                let values = acts.bytes[a * acts.stride..][..act_row].as_chunks::<4>().0;
+                put(r, a, wide::dot(&scratch[..width], values));
             }
         }
         return Ok(());

@@ -36,6 +36,7 @@ mod matmul;
 mod neon;
 mod plain;
 mod unpack;
+mod wide;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 

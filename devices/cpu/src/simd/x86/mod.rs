@@ -42,8 +42,6 @@ macro_rules! kernels {
                 fn dot_f32(a: *const u8, b: *const u8, n: usize) -> f32 = float::$dot::<F32, F32>(a, b, n);
                 fn dot_f16(a: *const u8, b: *const u8, n: usize) -> f32 = float::$dot::<F16, F16>(a, b, n);
                 fn dot_bf16(a: *const u8, b: *const u8, n: usize) -> f32 = float::$dot::<Bf16, Bf16>(a, b, n);
-                fn dot_f16_f32(a: *const u8, b: *const u8, n: usize) -> f32 = float::$dot::<F16, F32>(a, b, n);
-                fn dot_bf16_f32(a: *const u8, b: *const u8, n: usize) -> f32 = float::$dot::<Bf16, F32>(a, b, n);
                 fn axpy(alpha: f32, x: &[f32], y: &mut [f32]) = axpy_steps(alpha, x, y);
                 fn scale(factor: f32, x: &mut [f32]) = scale_steps(factor, x);
                 fn exp(x: &mut [f32]) = math::exp_all(x);
@@ -99,8 +97,6 @@ macro_rules! kernels {
                 dot_f32,
                 dot_f16,
                 dot_bf16,
-                dot_f16_f32,
-                dot_bf16_f32,
                 axpy,
                 scale,
                 exp,
