@@ -5,6 +5,7 @@ use std::time::Duration;
 use actix_web::http::header::{self, HeaderMap};
 use actix_web::web::Payload;
 use futures_util::StreamExt;
+use luce_model::chat::json_kind;
 use serde_json::{Map, Value};
 
 use crate::config::ApiConfig;
@@ -65,20 +66,8 @@ pub(crate) fn parse(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     }
     match serde_json::from_slice::<Value>(body) {
         Ok(Value::Object(map)) => Ok(map),
-        Ok(other) => Err(ApiError::invalid(format!("the request body is {}, not a JSON object", kind(&other)))),
+        Ok(other) => Err(ApiError::invalid(format!("the request body is {}, not a JSON object", json_kind(&other)))),
         Err(error) => Err(ApiError::invalid(format!("the request body is not valid JSON: {error}"))),
-    }
-}
-
-/// The kind of a JSON value, for messages.
-pub(crate) fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
     }
 }
 

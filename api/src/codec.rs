@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use luce_core::TokenId;
 use luce_model::Family;
-use luce_model::chat::{ChatFormat, Conversation, Opening, SamplingDefaults};
+use luce_model::chat::{ChatFormat, Conversation, EffortProfile, Opening, SamplingDefaults};
 use luce_model::tokenizer::{TokenKind, Tokenizer, TokenizerError};
 
 /// A conversation as the model reads it.
@@ -35,6 +35,15 @@ pub enum Piece<'a> {
     Hidden,
 }
 
+/// Marks around prompts that are not conversations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marks {
+    /// Begin of sequence.
+    pub bos: TokenId,
+    /// For a gap to fill: before the text, in the gap's place, after the text that follows it.
+    pub fim: Option<[TokenId; 3]>,
+}
+
 /// The language of the served model.
 pub trait ChatCodec: Send + Sync {
     /// The model's family.
@@ -49,7 +58,21 @@ pub trait ChatCodec: Send + Sync {
     /// What a generated token is. Ids outside the vocabulary are [`Piece::Hidden`].
     fn piece(&self, token: TokenId) -> Piece<'_>;
 
-    /// The tokens that end a turn.
+    /// How a token is spelled, markers included; nothing outside the vocabulary.
+    fn spelling(&self, token: TokenId) -> Cow<'_, [u8]>;
+
+    /// A text as tokens; with `markers`, spellings of markers in it are the markers.
+    fn tokenize(&self, text: &str, markers: bool) -> Vec<TokenId>;
+
+    /// Which words for effort prompts have, where the family has several.
+    fn effort_profile(&self) -> Option<EffortProfile> {
+        None
+    }
+
+    /// The marks around prompts that are not conversations.
+    fn marks(&self) -> Marks;
+
+    /// The tokens that end a turn. The first is the end of sequence.
     fn stop_tokens(&self) -> &[TokenId];
 }
 
@@ -83,6 +106,19 @@ impl ChatCodec for DeepSeekCodec {
         Encoded { prompt: rendered.tokens, opening: rendered.opening }
     }
 
+    fn tokenize(&self, text: &str, markers: bool) -> Vec<TokenId> {
+        if markers { self.tokenizer.encode_with_added(text) } else { self.tokenizer.encode_plain(text) }
+    }
+
+    fn effort_profile(&self) -> Option<EffortProfile> {
+        (self.format.family == Family::V4).then_some(self.format.effort_profile)
+    }
+
+    fn marks(&self) -> Marks {
+        let ids = self.tokenizer.specials();
+        Marks { bos: ids.bos, fim: ids.fim }
+    }
+
     fn sampling_defaults(&self, conversation: &Conversation) -> SamplingDefaults {
         self.format.sampling_defaults(conversation)
     }
@@ -108,6 +144,10 @@ impl ChatCodec for DeepSeekCodec {
         }
     }
 
+    fn spelling(&self, token: TokenId) -> Cow<'_, [u8]> {
+        Cow::Borrowed(self.tokenizer.decode_bytes(token))
+    }
+
     fn stop_tokens(&self) -> &[TokenId] {
         &self.stops
     }
@@ -115,7 +155,6 @@ impl ChatCodec for DeepSeekCodec {
 
 #[cfg(test)]
 mod tests {
-    use luce_model::chat::EffortProfile;
     use luce_model::chat::openai::{self, Defaults};
     use luce_model::tokenizer::TokenizerParts;
     use serde_json::json;

@@ -1,6 +1,7 @@
 //! The `[api]` section of the configuration.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,16 +18,38 @@ pub enum SamplingRule {
     Model,
 }
 
+/// On or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+impl Switch {
+    pub(crate) fn is_on(self) -> bool {
+        self == Switch::On
+    }
+}
+
 /// What `[api]` may say.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApiConfig {
     /// Address and port to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Allow an address that other machines can reach. There are no API keys yet, so whoever reaches it may use it.
+    /// A file of API keys, one a line; a request must carry one of them. Without it every request is taken.
+    pub keys_file: Option<PathBuf>,
+    /// Allow an address that other machines can reach although there are no API keys: whoever reaches it may use it.
     pub allow_remote: bool,
     /// Names besides the loopback ones that the `Host` header may carry, for reverse proxies. Without port.
     pub allowed_hosts: Vec<String>,
+    /// Web pages that may use the server from a browser, such as `https://chat.example`; `*` is all of them.
+    pub cors_origins: Vec<String>,
+    /// The longest time a request may wait for a place, in seconds.
+    pub max_queue_wait: u64,
     /// Further names of the model.
     pub model_aliases: Vec<String>,
     /// Refuse other model names than the served one and its aliases. Off: any name is accepted and answered with.
@@ -45,6 +68,13 @@ pub struct ApiConfig {
     pub cancel_on_half_close: bool,
     /// Whose sampling values count while the model thinks.
     pub sampling: SamplingRule,
+    /// Send the reasoning of a response as its summary, too, to clients that ask for summaries. Doubles that traffic.
+    pub reasoning_summaries: bool,
+    /// End the thinking after as many tokens as a client's `thinking.budget_tokens` says. Off: the model decides, as in the
+    /// hosted service.
+    pub honour_budget: bool,
+    /// Whether the model thinks where a Messages request does not say.
+    pub anthropic_thinking_default: Switch,
     /// Threads that serve connections.
     pub threads: usize,
 }
@@ -53,8 +83,11 @@ impl Default for ApiConfig {
     fn default() -> Self {
         ApiConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            keys_file: None,
             allow_remote: false,
             allowed_hosts: Vec::new(),
+            cors_origins: Vec::new(),
+            max_queue_wait: 600,
             model_aliases: Vec::new(),
             strict_model_names: false,
             max_body: 64 << 20,
@@ -64,6 +97,9 @@ impl Default for ApiConfig {
             max_connections: 256,
             cancel_on_half_close: true,
             sampling: SamplingRule::Client,
+            reasoning_summaries: false,
+            honour_budget: false,
+            anthropic_thinking_default: Switch::On,
             threads: 2,
         }
     }
@@ -73,14 +109,15 @@ impl ApiConfig {
     /// Checks what the types cannot say.
     ///
     /// # Errors
-    /// [`ServeError::Remote`] for an address that is not a loopback one, unless `allow_remote` is set;
+    /// [`ServeError::Remote`] for an address that is not a loopback one, unless there are keys or `allow_remote` is set;
     /// [`ServeError::Zero`] for a limit of 0.
     pub fn check(&self) -> Result<(), ServeError> {
-        if !self.is_loopback() && !self.allow_remote {
+        if !self.is_loopback() && self.keys_file.is_none() && !self.allow_remote {
             return Err(ServeError::Remote { listen: self.listen });
         }
         let limits = [
             ("max_body", self.max_body == 0),
+            ("max_queue_wait", self.max_queue_wait == 0),
             ("body_timeout", self.body_timeout == 0),
             ("keep_alive", self.keep_alive == 0),
             ("idle_timeout", self.idle_timeout == 0),
@@ -109,10 +146,12 @@ mod tests {
             let mut config = ApiConfig { listen: listen.parse().unwrap(), ..ApiConfig::default() };
             let message = config.check().unwrap_err().to_string();
             assert!(
-                message.contains(listen) && message.contains("allow_remote") && message.contains("keys"),
+                message.contains(listen) && message.contains("allow_remote") && message.contains("keys_file"),
                 "{message}"
             );
             config.allow_remote = true;
+            assert!(config.check().is_ok());
+            let config = ApiConfig { keys_file: Some("keys".into()), allow_remote: false, ..config };
             assert!(config.check().is_ok());
         }
         for listen in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {

@@ -1,8 +1,10 @@
-//! Errors: those that keep the server from starting, and those that a client gets, in the body that OpenAI's clients
-//! know: `{"error": {"message", "type", "param", "code"}}`.
+//! Errors: those that keep the server from starting, and those that a client gets, in the body that it knows: OpenAI's
+//! `{"error": {"message", "type", "param", "code"}}`, or Anthropic's `{"type": "error", "error": {"type", "message"},
+//! "request_id"}`.
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -15,8 +17,8 @@ use serde_json::{Value, json};
 pub enum ServeError {
     /// Other machines could reach the address.
     #[error(
-        "api.listen = {listen} can be reached from other machines, and there are no API keys yet, so anyone there could \
-         use the model; listen on 127.0.0.1, or set api.allow_remote = true if that is meant"
+        "api.listen = {listen} can be reached from other machines, and there are no API keys, so anyone there could use the \
+         model; listen on 127.0.0.1, name a file of keys with api.keys_file, or set api.allow_remote = true if that is meant"
     )]
     Remote {
         /// The address.
@@ -27,6 +29,21 @@ pub enum ServeError {
     Zero {
         /// The key in `[api]`.
         key: &'static str,
+    },
+    /// The keys cannot be read.
+    #[error("cannot read api.keys_file = {}", path.display())]
+    Keys {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// A file of keys without keys would let nobody in.
+    #[error("api.keys_file = {} holds no key; write one a line, or leave api.keys_file out", path.display())]
+    NoKeys {
+        /// The file.
+        path: PathBuf,
     },
     /// The address cannot be listened on.
     #[error("cannot listen on {listen}; is another server running there? api.listen chooses another address")]
@@ -40,6 +57,13 @@ pub enum ServeError {
     /// The server's threads could not be started.
     #[error("cannot start the API's threads")]
     Start(#[source] io::Error),
+}
+
+/// Whose form an answer has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Dialect {
+    OpenAi,
+    Anthropic,
 }
 
 /// What a client is told instead of an answer.
@@ -59,9 +83,13 @@ pub(crate) struct ApiError {
     overflow: Option<(u32, u32)>,
     /// The methods that the path knows, for a 405.
     allow: Option<&'static str>,
+    /// `error.details` in Anthropic's form.
+    details: Option<Value>,
 }
 
 const INVALID: &str = "invalid_request_error";
+/// Anthropic's status of an overloaded server.
+const OVERLOADED: u16 = 529;
 /// Seconds after which a client should ask a server again that is loading or draining.
 const RETRY_AFTER_S: u32 = 5;
 
@@ -77,6 +105,7 @@ impl ApiError {
             hopeless: false,
             overflow: None,
             allow: None,
+            details: None,
         }
     }
 
@@ -117,6 +146,18 @@ impl ApiError {
         }
     }
 
+    /// 400: the request relies on a history that the server does not keep. With these details Anthropic's SDK sends the
+    /// whole history instead.
+    pub(crate) fn thread(details: Value) -> ApiError {
+        let message = "`thread` is not supported: this server keeps no history; send all messages with each request";
+        ApiError { details: Some(details), ..ApiError::field("thread", message) }
+    }
+
+    /// 401: no key, or a wrong one.
+    pub(crate) fn key(message: &str) -> ApiError {
+        ApiError::new(StatusCode::UNAUTHORIZED, INVALID, Some("invalid_api_key"), message.to_owned())
+    }
+
     /// 403: the `Host` header names another machine; a page in a browser may be behind it.
     pub(crate) fn host(host: &str) -> ApiError {
         let message = format!("the host {host:?} is not allowed; api.allowed_hosts lists further names of this server");
@@ -126,6 +167,12 @@ impl ApiError {
     /// 404: nothing is served at this path.
     pub(crate) fn path(path: &str, known: &str) -> ApiError {
         let message = format!("there is nothing at {path:?}; this server knows {known}");
+        ApiError::new(StatusCode::NOT_FOUND, INVALID, Some("not_found"), message)
+    }
+
+    /// 404: what was answered before is not kept.
+    pub(crate) fn stored() -> ApiError {
+        let message = "there is no such response: this server stores none".to_owned();
         ApiError::new(StatusCode::NOT_FOUND, INVALID, Some("not_found"), message)
     }
 
@@ -183,6 +230,11 @@ impl ApiError {
         ApiError::unavailable("the server is shutting down")
     }
 
+    /// 503: no place became free in time.
+    pub(crate) fn queue_wait(seconds: u64) -> ApiError {
+        ApiError::unavailable(&format!("no place became free within {seconds} seconds"))
+    }
+
     fn broken(why: &str) -> ApiError {
         ApiError {
             message: format!("the engine cannot serve: {why}"),
@@ -225,9 +277,19 @@ impl ApiError {
         }
     }
 
+    /// The prompt does not fit the context.
+    pub(crate) fn is_overflow(&self) -> bool {
+        self.overflow.is_some()
+    }
+
     /// The status of the answer.
-    pub(crate) fn status(&self) -> StatusCode {
-        self.status
+    pub(crate) fn status(&self, dialect: Dialect) -> StatusCode {
+        match dialect {
+            Dialect::Anthropic if self.status == StatusCode::SERVICE_UNAVAILABLE => {
+                StatusCode::from_u16(OVERLOADED).expect("three digits")
+            }
+            Dialect::OpenAi | Dialect::Anthropic => self.status,
+        }
     }
 
     /// The body in OpenAI's form.
@@ -242,9 +304,34 @@ impl ApiError {
         json!({ "error": error })
     }
 
+    /// The body in Anthropic's form.
+    pub(crate) fn anthropic_body(&self, request_id: &str) -> Value {
+        let class = match self.status.as_u16() {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            503 => "overloaded_error",
+            500.. => "api_error",
+            _ => INVALID,
+        };
+        let mut error = json!({"type": class, "message": self.message});
+        if let Some((prompt, context)) = self.overflow {
+            // Claude Code takes both numbers out of this text.
+            error["message"] = format!("prompt is too long: {prompt} tokens > {context} maximum").into();
+            error["n_prompt_tokens"] = prompt.into();
+            error["n_ctx"] = context.into();
+        }
+        if let Some(details) = &self.details {
+            error["details"] = details.clone();
+        }
+        json!({"type": "error", "error": error, "request_id": request_id})
+    }
+
     /// The whole answer.
-    pub(crate) fn response(&self) -> HttpResponse {
-        let mut response = HttpResponse::build(self.status);
+    pub(crate) fn response(&self, dialect: Dialect, request_id: &str) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status(dialect));
         if let Some(seconds) = self.retry_after {
             response.insert_header((header::RETRY_AFTER, seconds));
         }
@@ -254,7 +341,10 @@ impl ApiError {
         if let Some(allow) = self.allow {
             response.insert_header((header::ALLOW, allow));
         }
-        response.json(self.body())
+        response.json(match dialect {
+            Dialect::OpenAi => self.body(),
+            Dialect::Anthropic => self.anthropic_body(request_id),
+        })
     }
 }
 

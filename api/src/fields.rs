@@ -1,9 +1,9 @@
 //! Typed access to the fields of a JSON object. `null` equals absent; a wrong type or range is an error that names the
 //! field.
 
+use luce_model::chat::json_kind;
 use serde_json::{Map, Value};
 
-use crate::body::kind;
 use crate::error::ApiError;
 
 /// The fields of one object, and where it stands in the request.
@@ -36,7 +36,7 @@ impl<'a, 'p> Fields<'a, 'p> {
 
     fn wrong(&self, key: &str, wanted: &str, value: &Value) -> ApiError {
         let place = self.place(key);
-        let message = format!("`{place}` must be {wanted}, but is {}", kind(value));
+        let message = format!("`{place}` must be {wanted}, but is {}", json_kind(value));
         ApiError::field(place, message)
     }
 

@@ -1,4 +1,4 @@
-//! The HTTP API: OpenAI's chat completions over the trait `Generate`.
+//! The HTTP API: OpenAI's and Anthropic's dialects over the trait `Generate`.
 //!
 //! [`serve`] listens at once; [`ApiState`] takes the engine and the model's language when they are known. A request goes
 //! through `routes` to its endpoint, is checked and encoded there, and becomes a `Run`: the engine's events, parsed into
@@ -6,22 +6,29 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod access;
+mod ask;
 mod body;
 mod codec;
 mod config;
 mod endpoints;
 mod error;
 mod fields;
+mod grammar;
 mod ids;
+mod metrics;
+mod options;
 mod parser;
 mod routes;
 mod run;
+mod scores;
 mod server;
 mod sse;
 mod state;
+mod whole;
 
-pub use codec::{ChatCodec, DeepSeekCodec, Encoded, Piece};
-pub use config::{ApiConfig, SamplingRule};
+pub use codec::{ChatCodec, DeepSeekCodec, Encoded, Marks, Piece};
+pub use config::{ApiConfig, SamplingRule, Switch};
 pub use error::ServeError;
 pub use server::{ServerHandle, serve};
 pub use state::{ApiState, Backend};

@@ -14,7 +14,9 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::codec::{ChatCodec, Piece};
 use crate::error::ApiError;
+use crate::metrics::Metrics;
 use crate::parser::{Cause, Deltas, OutputParser, Reason, Symbol};
+use crate::scores::{Score, Scores};
 use crate::state::{Backend, Place};
 
 /// How long the engine may take to confirm a cancellation before the answer goes out without its counts. It has to
@@ -34,14 +36,22 @@ pub(crate) struct Run {
     prompt_tokens: u32,
     sampled: u32,
     reasoning: u32,
+    /// Log-probabilities to send with the next deltas.
+    scores: Scores,
+    /// Those of content that is held.
+    held_scores: Vec<Score>,
+    /// What happened after the deltas that were just told.
+    failure: Option<ApiError>,
     /// When something was last sent to the client.
     quiet_since: tokio::time::Instant,
+    /// Until when it has to leave the queue, while it has not.
+    queued_until: Option<tokio::time::Instant>,
 }
 
 /// What happened next.
 pub(crate) enum Step {
-    /// There is something to send.
-    Deltas(Deltas),
+    /// There is something to send, and the log-probabilities of what it came from where they were asked for.
+    Deltas(Deltas, Scores),
     /// There was nothing to send for a while.
     Silence,
     /// The answer is complete.
@@ -55,7 +65,10 @@ pub(crate) enum Step {
 pub(crate) struct Outcome {
     /// What was still held.
     pub(crate) last: Deltas,
+    pub(crate) last_scores: Scores,
     pub(crate) reason: Reason,
+    /// The stop string that ended the answer, if one did.
+    pub(crate) stop_string: Option<String>,
     pub(crate) counts: Counts,
     pub(crate) timings: Timings,
 }
@@ -84,28 +97,33 @@ impl Run {
         parser: OutputParser,
     ) -> Result<Run, ApiError> {
         // The queue holds all that can come, so it never fills; blocks of it are allocated as they are used.
-        let (sender, events) = mpsc::channel(request.max_tokens as usize + OTHER_EVENTS);
+        let mut left = request.max_tokens as usize + OTHER_EVENTS;
+        let (sender, events) = mpsc::channel(left);
         let prompt_tokens = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         // An engine that says more than it may has lost its way: closing the queue turns that into an error here.
         let mut sender = Some(sender);
-        let sink = move |event| match sender.as_ref().map(|open| open.try_send(event)) {
-            Some(Ok(())) => Ok(()),
-            Some(Err(_)) | None => {
-                sender = None;
-                Err(SinkClosed)
-            }
+        let mut clock = Clock::new(Arc::clone(place.metrics()));
+        let sink = move |event| {
+            clock.tick(&event);
+            sender = sender.take().filter(|open| left > 0 && open.try_send(event).is_ok());
+            left = left.saturating_sub(1);
+            if sender.is_some() { Ok(()) } else { Err(SinkClosed) }
         };
         let id = backend.generate.submit(request, Box::new(sink)).map_err(|refusal| ApiError::of_refusal(&refusal))?;
         Ok(Run {
             events,
-            request: Submitted { generate: backend.generate, id, ended: false },
+            request: Submitted { generate: backend.generate, id, ended: false, metrics: Arc::clone(place.metrics()) },
             codec: backend.codec,
+            queued_until: Some(tokio::time::Instant::now() + Duration::from_secs(place.max_queue_wait())),
             place,
             parser,
             utf8: Utf8Stream::new(),
             prompt_tokens,
             sampled: 0,
             reasoning: 0,
+            scores: Scores::default(),
+            held_scores: Vec::new(),
+            failure: None,
             quiet_since: tokio::time::Instant::now(),
         })
     }
@@ -113,14 +131,41 @@ impl Run {
     /// Waits for the next thing to tell the client. Events that wait together come as one step. After `Done` and
     /// `Failed` it must not be called again.
     pub(crate) async fn next(&mut self, keep_alive: Duration) -> Step {
+        let step = match self.failure.take() {
+            Some(error) => Step::Failed(error),
+            None => self.step(keep_alive).await,
+        };
+        let metrics = self.place.metrics();
+        match &step {
+            Step::Deltas(..) | Step::Silence => {}
+            Step::Done(outcome) => {
+                metrics.finished(outcome.reason, outcome.counts, outcome.timings);
+                let (calls, unreadable) = self.parser.called();
+                metrics.tool_calls.add(calls as u64);
+                metrics.unreadable_calls.add(unreadable.into());
+            }
+            Step::Failed(_) => {
+                metrics.failed();
+                self.request.cancel();
+            }
+        }
+        step
+    }
+
+    async fn step(&mut self, keep_alive: Duration) -> Step {
         loop {
             if self.parser.finished() {
                 return self.end_early().await;
             }
+            let queued_until = self.queued_until;
             let mut event = tokio::select! {
                 biased;
                 () = self.place.aborted() => return Step::Failed(ApiError::draining()),
                 event = self.events.recv() => event,
+                () = until(queued_until) => {
+                    self.place.metrics().rejected("queue_wait");
+                    return Step::Failed(ApiError::queue_wait(self.place.max_queue_wait()));
+                }
                 () = sleep_until(self.quiet_since + keep_alive) => {
                     self.quiet_since = tokio::time::Instant::now();
                     return Step::Silence;
@@ -130,18 +175,14 @@ impl Run {
             loop {
                 match event {
                     None => {
-                        self.request.ended = true;
-                        return Step::Failed(ApiError::internal("the engine gave the request up without saying why"));
+                        return self.failed("the engine gave the request up without saying why".to_owned(), deltas);
                     }
-                    Some(Event::Admitted) => {}
+                    Some(Event::Admitted) => self.queued_until = None,
                     Some(Event::Token(chosen)) => self.token(chosen, &mut deltas),
                     Some(Event::Finished { finish, usage, timings }) => {
                         return self.finished(finish, usage, timings, deltas);
                     }
-                    Some(Event::Failed(why)) => {
-                        self.request.ended = true;
-                        return Step::Failed(ApiError::internal(why));
-                    }
+                    Some(Event::Failed(why)) => return self.failed(why, deltas),
                 }
                 if self.parser.finished() {
                     break;
@@ -154,17 +195,29 @@ impl Run {
             }
             if !deltas.is_empty() {
                 self.quiet_since = tokio::time::Instant::now();
-                return Step::Deltas(deltas);
+                return Step::Deltas(deltas, std::mem::take(&mut self.scores));
             }
         }
     }
 
-    fn token(&mut self, chosen: Chosen, deltas: &mut Deltas) {
+    /// What was said before a failure is told first.
+    fn failed(&mut self, why: String, deltas: Deltas) -> Step {
+        self.request.ended = true;
+        let error = ApiError::internal(why);
+        if deltas.is_empty() {
+            return Step::Failed(error);
+        }
+        self.failure = Some(error);
+        Step::Deltas(deltas, std::mem::take(&mut self.scores))
+    }
+
+    fn token(&mut self, chosen: Chosen, all: &mut Deltas) {
         if chosen.stop {
             return;
         }
         self.sampled += 1;
-        let reasoning = self.parser.in_reasoning();
+        let (reasoning, content) = (self.parser.in_reasoning(), self.parser.in_content());
+        let mut deltas = Deltas::default();
         let mut text = String::new();
         let symbol = match self.codec.piece(chosen.token) {
             Piece::Text(bytes) => {
@@ -179,11 +232,33 @@ impl Run {
         if symbol.is_some() {
             self.utf8.break_off(&mut text);
         }
-        self.parser.push(Symbol::Text(&text), deltas);
+        self.parser.push(Symbol::Text(&text), &mut deltas);
         if let Some(symbol) = symbol {
-            self.parser.push(symbol, deltas);
+            self.parser.push(symbol, &mut deltas);
         }
         self.reasoning += u32::from(reasoning && self.parser.in_reasoning());
+        if let Some(logprobs) = chosen.logprobs {
+            let of = |token| self.codec.spelling(token).into_owned();
+            let score = || Score::new(of(chosen.token), &logprobs, of);
+            if reasoning && self.parser.in_reasoning() {
+                self.scores.reasoning.push(score());
+            } else if content && (self.parser.in_content() || self.parser.finished()) {
+                self.held_scores.push(score());
+            }
+        }
+        self.show_scores(&deltas);
+        if !self.parser.in_content() {
+            // What was held belongs to a tool call or a stop string.
+            self.held_scores.clear();
+        }
+        deltas.into_iter().for_each(|delta| all.push(delta));
+    }
+
+    /// Scores of content wait for its text, which may turn out not to be shown.
+    fn show_scores(&mut self, deltas: &Deltas) {
+        if deltas.has_content() {
+            self.scores.content.append(&mut self.held_scores);
+        }
     }
 
     fn finished(&mut self, finish: Finish, usage: Usage, timings: Timings, mut last: Deltas) -> Step {
@@ -194,10 +269,15 @@ impl Run {
             Finish::Cancelled if self.parser.finished() => Cause::Stop,
             Finish::Cancelled => return Step::Failed(ApiError::draining()),
         };
-        let reason = self.parser.end(cause, &mut last);
+        let mut end = Deltas::default();
+        let reason = self.parser.end(cause, &mut end);
+        self.show_scores(&end);
+        end.into_iter().for_each(|delta| last.push(delta));
         let counts =
             Counts { prompt: usage.prompt, cached: usage.cached, completion: self.sampled, reasoning: self.reasoning };
-        Step::Done(Box::new(Outcome { last, reason, counts, timings }))
+        let last_scores = std::mem::take(&mut self.scores);
+        let stop_string = self.parser.stopped_by();
+        Step::Done(Box::new(Outcome { last, last_scores, reason, stop_string, counts, timings }))
     }
 
     /// The parser has all it wants: ends the request and waits for the engine's counts.
@@ -221,11 +301,46 @@ impl Run {
     }
 }
 
+/// Waits for a time, or for ever.
+async fn until(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Measures when events come, on the engine's thread: a slow reader must not change the numbers.
+struct Clock {
+    metrics: Arc<Metrics>,
+    /// The submission, then each token.
+    since: Instant,
+    first: bool,
+}
+
+impl Clock {
+    fn new(metrics: Arc<Metrics>) -> Clock {
+        Clock { metrics, since: Instant::now(), first: true }
+    }
+
+    fn tick(&mut self, event: &Event) {
+        match event {
+            Event::Admitted => self.metrics.admitted(self.since.elapsed()),
+            Event::Token(_) => {
+                let now = Instant::now();
+                self.metrics.token(self.first, now - self.since);
+                (self.since, self.first) = (now, false);
+            }
+            Event::Finished { .. } | Event::Failed(_) => {}
+        }
+    }
+}
+
 /// A request that the engine took: cancelled when dropped, unless it has ended.
 struct Submitted {
     generate: Arc<dyn Generate>,
     id: RequestId,
     ended: bool,
+    metrics: Arc<Metrics>,
 }
 
 impl Submitted {
@@ -239,7 +354,8 @@ impl Submitted {
 impl Drop for Submitted {
     fn drop(&mut self) {
         if !self.ended {
-            tracing::info!(request = self.id.0, "cancelled: the client has gone away or the server ends");
+            tracing::info!(request = self.id.0, "cancelled: the client has gone away");
+            self.metrics.disconnects.add(1);
             self.cancel();
         }
     }

@@ -10,6 +10,7 @@ use actix_web::web::Data;
 use actix_web::{App, HttpServer, rt, web};
 use tokio::sync::oneshot;
 
+use crate::access::Keys;
 use crate::config::ApiConfig;
 use crate::error::ServeError;
 use crate::routes::dispatch;
@@ -42,13 +43,14 @@ impl std::fmt::Debug for SharedHandle {
 /// completed later.
 ///
 /// # Errors
-/// [`ServeError`] when the configuration makes no sense, the address cannot be listened on or threads cannot start.
+/// [`ServeError`] when the configuration makes no sense, the keys cannot be read, the address cannot be listened on or threads cannot start.
 pub fn serve(config: ApiConfig, state: Arc<ApiState>) -> Result<ServerHandle, ServeError> {
     config.check()?;
+    let keys = config.keys_file.as_deref().map_or_else(|| Ok(Keys::default()), Keys::read)?;
     let bind = |source| ServeError::Bind { listen: config.listen, source };
     let listener = TcpListener::bind(config.listen).map_err(bind)?;
     let address = listener.local_addr().map_err(bind)?;
-    let shared = Arc::new(Shared::new(config, state));
+    let shared = Arc::new(Shared::new(config, keys, state));
     let (stop, stopped) = oneshot::channel();
     let (started, running) = mpsc::sync_channel(1);
     let served = Arc::clone(&shared);

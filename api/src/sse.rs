@@ -18,6 +18,14 @@ pub(crate) fn data(json: &Value, out: &mut String) {
     out.push_str("\n\n");
 }
 
+/// Appends one event; its name is the `type` of its JSON.
+pub(crate) fn named(json: &Value, out: &mut String) {
+    out.push_str("event: ");
+    out.push_str(json["type"].as_str().expect("every event has a type"));
+    out.push('\n');
+    data(json, out);
+}
+
 /// A stream of events as an answer. Each item holds whole events and is written and flushed by itself.
 pub(crate) fn response(events: impl Stream<Item = Result<Bytes, actix_web::Error>> + 'static) -> HttpResponse {
     HttpResponse::Ok()

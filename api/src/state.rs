@@ -8,9 +8,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use luce_core::{Generate, Lifecycle};
 use tokio::sync::watch;
 
+use crate::access::Keys;
 use crate::codec::ChatCodec;
 use crate::config::ApiConfig;
 use crate::error::ApiError;
+use crate::grammar::Grammars;
+use crate::metrics::Metrics;
 
 /// The engine, and the language of its model.
 #[derive(Clone)]
@@ -53,9 +56,12 @@ impl ApiState {
 /// What every request handler sees.
 pub(crate) struct Shared {
     pub(crate) config: ApiConfig,
+    pub(crate) keys: Keys,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) state: Arc<ApiState>,
     /// When the server started, in seconds of Unix time.
     pub(crate) started: u64,
+    grammars: OnceLock<Result<Arc<Grammars>, ApiError>>,
     draining: AtomicBool,
     running: AtomicUsize,
     /// Becomes true when answers that are still running must end.
@@ -63,11 +69,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(config: ApiConfig, state: Arc<ApiState>) -> Shared {
+    pub(crate) fn new(config: ApiConfig, keys: Keys, state: Arc<ApiState>) -> Shared {
         Shared {
             config,
+            keys,
+            metrics: Arc::new(Metrics::new()),
             state,
             started: unix_seconds(),
+            grammars: OnceLock::new(),
             draining: AtomicBool::new(false),
             running: AtomicUsize::new(0),
             abort: watch::channel(false).0,
@@ -82,6 +91,14 @@ impl Shared {
         self.state.backend().map_or(Lifecycle::Loading(0.0), |backend| backend.generate.lifecycle())
     }
 
+    /// The model, whether or not it takes requests now.
+    ///
+    /// # Errors
+    /// 503 before it is known.
+    pub(crate) fn known(&self) -> Result<&Backend, ApiError> {
+        self.state.backend().ok_or_else(|| ApiError::of_lifecycle(&Lifecycle::Loading(0.0)).expect("it is one"))
+    }
+
     /// A place for a request, and the engine for it.
     ///
     /// # Errors
@@ -94,6 +111,15 @@ impl Shared {
         }
         let backend = self.state.backend().ok_or_else(|| ApiError::internal("the engine is ready but unknown"))?;
         Ok((place, backend.clone()))
+    }
+
+    /// What grammars need to know of the vocabulary. The first call takes some tenths of a second.
+    ///
+    /// # Errors
+    /// 500 when the vocabulary cannot be used for grammars.
+    pub(crate) fn grammars(&self, backend: &Backend) -> Result<Arc<Grammars>, ApiError> {
+        let make = || Grammars::new(&*backend.codec, backend.generate.served().vocabulary).map(Arc::new);
+        self.grammars.get_or_init(make).clone()
     }
 
     /// Takes no new requests from now on, waits until the running ones are done, ends those that are not done at the
@@ -128,6 +154,15 @@ impl Place {
         shared.running.fetch_add(1, Ordering::SeqCst);
         let abort = shared.abort.subscribe();
         Place { shared, abort }
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.shared.metrics
+    }
+
+    /// The longest time in the queue, in seconds.
+    pub(crate) fn max_queue_wait(&self) -> u64 {
+        self.shared.config.max_queue_wait
     }
 
     /// Returns when the answer must end now.

@@ -40,13 +40,7 @@ pub(crate) fn resolve(shared: &Shared, served: &Served, asked: Option<&str>) -> 
 }
 
 fn served(shared: &Shared) -> Result<&Served, ApiError> {
-    match shared.state.backend() {
-        Some(backend) => Ok(backend.generate.served()),
-        None => {
-            let loading = ApiError::of_lifecycle(&luce_core::Lifecycle::Loading(0.0));
-            Err(loading.expect("loading is an error for a request"))
-        }
-    }
+    Ok(shared.known()?.generate.served())
 }
 
 fn names<'a>(shared: &'a Shared, served: &'a Served) -> impl Iterator<Item = &'a str> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::schema::{ExactType, ToolSchema, ToolSchemas};
 use super::tag::Tag;
 use super::{Cause, Delta, Deltas};
+use crate::ids;
 
 /// Reads one tool-call block.
 #[derive(Debug)]
@@ -193,7 +194,7 @@ impl CallParser {
         let index = self.calls;
         self.calls += 1;
         if self.emit {
-            out.push(Delta::Call { index, name: name.to_owned() });
+            out.push(Delta::Call { index, id: ids::call(index), name: name.to_owned() });
         }
         self.call = Some(Call {
             index,

@@ -37,8 +37,8 @@ pub(crate) enum Delta {
     Reasoning(String),
     /// More of the visible answer.
     Content(String),
-    /// A tool call begins. Calls are counted from 0 in an answer.
-    Call { index: usize, name: String },
+    /// A tool call begins. Calls are counted from 0 in an answer; the id is never used again.
+    Call { index: usize, id: String, name: String },
     /// More of the JSON text of a call's arguments.
     Arguments { index: usize, json: String },
 }
@@ -66,6 +66,11 @@ impl Deltas {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// Whether some of the visible answer is in it.
+    pub(crate) fn has_content(&self) -> bool {
+        self.0.iter().any(|delta| matches!(delta, Delta::Content(_)))
+    }
 }
 
 impl IntoIterator for Deltas {
@@ -80,6 +85,8 @@ impl IntoIterator for Deltas {
 /// What a tool-call block in the output means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ToolMode {
+    /// No conversation: everything is content, markers too.
+    Raw,
     /// The request has no tools: the text is shown as it is.
     Verbatim,
     /// The request has tools.
@@ -89,6 +96,13 @@ pub(crate) enum ToolMode {
     },
     /// The request has tools but wants none called: a block is taken out.
     Remove,
+}
+
+impl ToolMode {
+    /// Whether a marker begins a block of calls.
+    fn has_blocks(self) -> bool {
+        matches!(self, ToolMode::Parse { .. } | ToolMode::Remove)
+    }
 }
 
 /// Why the output ended.
@@ -111,6 +125,8 @@ pub(crate) enum Reason {
 /// What an answer says when the model began a call of which nothing can be used.
 const UNREADABLE_CALL: &str = "I tried to call a tool, but the call came out unreadable. Please ask again.";
 const DSML: &str = "｜DSML｜";
+const THINK: &str = "<think>";
+const END_THINK: &str = "</think>";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -136,6 +152,10 @@ pub(crate) struct OutputParser {
     stops: StopMatcher,
     calls: CallParser,
     shown_content: bool,
+    /// The stop string that ended the output.
+    stopped_by: Option<String>,
+    /// A call began, and nothing of it could be used.
+    unreadable: bool,
 }
 
 impl OutputParser {
@@ -143,7 +163,7 @@ impl OutputParser {
     pub(crate) fn new(opening: Opening, mode: ToolMode, schemas: Arc<ToolSchemas>, stops: Vec<String>) -> OutputParser {
         let (emit, first_only) = match mode {
             ToolMode::Parse { first_only } => (true, first_only),
-            ToolMode::Verbatim | ToolMode::Remove => (false, false),
+            ToolMode::Raw | ToolMode::Verbatim | ToolMode::Remove => (false, false),
         };
         OutputParser {
             state: match opening {
@@ -153,10 +173,12 @@ impl OutputParser {
             },
             mode,
             held: String::new(),
-            at_start: true,
+            at_start: mode != ToolMode::Raw,
             stops: StopMatcher::new(stops),
             calls: CallParser::new(schemas, emit, first_only),
             shown_content: false,
+            stopped_by: None,
+            unreadable: false,
         }
     }
 
@@ -165,15 +187,32 @@ impl OutputParser {
         matches!(self.state, State::Reasoning | State::StrayTag { in_reasoning: true })
     }
 
+    /// Whether the next token belongs to the visible answer, unless it is a marker.
+    pub(crate) fn in_content(&self) -> bool {
+        matches!(self.state, State::Content | State::StrayTag { in_reasoning: false })
+    }
+
     /// A stop string was found or the tool calls are complete: nothing more can come of the output.
     pub(crate) fn finished(&self) -> bool {
         self.state == State::Finished
+    }
+
+    /// Calls that began, and whether there was one of which nothing could be used.
+    pub(crate) fn called(&self) -> (usize, bool) {
+        (self.calls.calls(), self.unreadable)
+    }
+
+    /// The stop string that ended the output, if one did.
+    pub(crate) fn stopped_by(&mut self) -> Option<String> {
+        self.stopped_by.take()
     }
 
     /// Takes the next symbol and appends what it brings to `out`.
     pub(crate) fn push(&mut self, symbol: Symbol<'_>, out: &mut Deltas) {
         match (self.state, symbol) {
             (State::Finished, _) => {}
+            (_, Symbol::ThinkOpen) if self.mode == ToolMode::Raw => self.section(THINK, out),
+            (_, Symbol::ThinkClose) if self.mode == ToolMode::Raw => self.section(END_THINK, out),
             (State::Calls, Symbol::Text(text)) => {
                 self.calls.text(text, out);
                 self.check_calls();
@@ -196,9 +235,7 @@ impl OutputParser {
                 }
             }
             (State::StrayTag { .. }, Symbol::Dsml) => {}
-            (State::Reasoning | State::Content, Symbol::Dsml) if self.mode == ToolMode::Verbatim => {
-                self.section(DSML, out);
-            }
+            (State::Reasoning | State::Content, Symbol::Dsml) if !self.mode.has_blocks() => self.section(DSML, out),
             (State::Reasoning | State::Content, Symbol::Dsml) => self.marker(out),
         }
     }
@@ -226,7 +263,8 @@ impl OutputParser {
             Cause::Length => Reason::Length,
             Cause::Stop if parse && self.calls.calls() > 0 => Reason::ToolCalls,
             Cause::Stop => {
-                if parse && began_block && !self.shown_content {
+                self.unreadable = parse && began_block;
+                if self.unreadable && !self.shown_content {
                     self.emit_content(UNREADABLE_CALL.to_owned(), out);
                 }
                 Reason::Stop
@@ -237,7 +275,7 @@ impl OutputParser {
     /// Text of reasoning or content: shows all but what must be held.
     fn section(&mut self, text: &str, out: &mut Deltas) {
         self.held.push_str(text);
-        let tools = self.mode != ToolMode::Verbatim;
+        let tools = self.mode.has_blocks();
         let mut keep = self.held.as_str();
         if tools {
             keep = keep.strip_suffix("</").or_else(|| keep.strip_suffix('<')).unwrap_or(keep);
@@ -261,7 +299,8 @@ impl OutputParser {
             return;
         }
         let mut content = String::new();
-        if self.stops.push(text, &mut content).is_some() {
+        if let Some(stop) = self.stops.push(text, &mut content) {
+            self.stopped_by = Some(self.stops.string(stop).to_owned());
             self.state = State::Finished;
         }
         self.emit_content(content, out);

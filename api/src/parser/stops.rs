@@ -41,6 +41,11 @@ impl StopMatcher {
         None
     }
 
+    /// The stop string with this index.
+    pub(crate) fn string(&self, index: usize) -> &str {
+        &self.stops[index]
+    }
+
     /// Releases what is held: the text ends here, or something follows that cannot be part of a stop string.
     pub(crate) fn release(&mut self, out: &mut String) {
         out.push_str(&self.held);

@@ -68,7 +68,7 @@ impl Setup {
                 match delta {
                     Delta::Reasoning(text) => reasoning.push_str(&text),
                     Delta::Content(text) => content.push_str(&text),
-                    Delta::Call { index, name } => {
+                    Delta::Call { index, name, .. } => {
                         assert_eq!(index, calls.len(), "calls are counted without gaps");
                         calls.push((name, String::new()));
                     }

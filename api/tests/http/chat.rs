@@ -214,23 +214,6 @@ fn one_connection_serves_several_requests() {
 }
 
 #[test]
-fn a_demanded_call_is_not_preceded_by_reasoning() {
-    let rig = Rig::new();
-    let more = json!({"thinking": {"type": "enabled"}, "tool_choice": "required",
-        "tools": [{"type": "function", "function": {"name": "f"}}]});
-    let text = "<｜DSML｜invoke name=\"f\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>";
-    let mut connection = rig.chat(&ask("x", more));
-    let mut taken = rig.take();
-    taken.say(text);
-    taken.wait_cancelled();
-    taken.finish(Finish::Cancelled);
-    let choice = connection.response().json()["choices"][0].clone();
-    assert_eq!(choice["finish_reason"], "tool_calls");
-    assert_eq!(choice["message"]["tool_calls"][0]["function"], json!({"name": "f", "arguments": "{}"}));
-    assert!(choice["message"].get("reasoning_content").is_none());
-}
-
-#[test]
 fn thinking_is_on_unless_a_client_says_otherwise() {
     let rig = Rig::new();
     let body = json!({"messages": [{"role": "user", "content": "x"}]});

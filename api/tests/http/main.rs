@@ -3,9 +3,17 @@
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, reason = "unbounded channels hold what one test sends; sleeps are to go")]
 
+mod access;
 mod cancel;
 mod chat;
+mod completions;
+mod form;
 mod lifecycle;
+mod messages;
+mod openai_clients;
+mod options;
 mod refusals;
+mod responses;
+mod status;
 mod stream;
 mod support;

@@ -3,14 +3,15 @@
 use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use luce_api::{ApiConfig, ApiState, Backend, ChatCodec, Encoded, Piece, ServerHandle, serve};
+use luce_api::{ApiConfig, ApiState, Backend, ChatCodec, Encoded, Marks, Piece, ServerHandle, serve};
 use luce_core::{
-    Chosen, Event, EventSink, Finish, Generate, GenerateRequest, Lifecycle, Refusal, RequestId, Served, Status,
-    Timings, TokenId, Usage,
+    Chosen, Event, EventSink, Finish, Generate, GenerateRequest, Lifecycle, Logprobs, Refusal, RequestId, Served,
+    Status, Timings, TokenId, TokenSet, Usage,
 };
 use luce_model::Family;
 use luce_model::chat::{ChatFormat, Conversation, EffortProfile, Message, Opening, Part, SamplingDefaults};
@@ -23,6 +24,7 @@ pub(crate) const THINK: u32 = 256;
 pub(crate) const END_THINK: u32 = 257;
 pub(crate) const DSML: u32 = 258;
 pub(crate) const EOS: u32 = 259;
+pub(crate) const BOS: u32 = 263;
 
 /// Bytes are tokens, and a few markers follow them. A prompt is the contents of the messages.
 pub(crate) struct ByteCodec;
@@ -37,7 +39,7 @@ impl ChatCodec for ByteCodec {
         for message in &conversation.messages {
             if let Message::User(parts) = message {
                 for part in parts {
-                    let Part::Text(text) = part else { panic!("only texts are sent here") };
+                    let text = if let Part::Text(text) = part { text } else { "[Unsupported Image]" };
                     prompt.extend(text.bytes().map(|byte| TokenId(byte.into())));
                 }
             }
@@ -63,6 +65,27 @@ impl ChatCodec for ByteCodec {
         }
     }
 
+    fn spelling(&self, token: TokenId) -> Cow<'_, [u8]> {
+        match self.piece(token) {
+            Piece::Text(bytes) => bytes,
+            Piece::ThinkOpen => Cow::Borrowed(b"<think>"),
+            Piece::ThinkClose => Cow::Borrowed(b"</think>"),
+            Piece::Dsml => Cow::Borrowed("｜DSML｜".as_bytes()),
+            Piece::Hidden => Cow::Borrowed(b""),
+        }
+    }
+
+    fn tokenize(&self, text: &str, markers: bool) -> Vec<TokenId> {
+        if markers {
+            return tokens(text).into_iter().map(TokenId).collect();
+        }
+        text.bytes().map(|byte| TokenId(byte.into())).collect()
+    }
+
+    fn marks(&self) -> Marks {
+        Marks { bos: TokenId(BOS), fim: Some([260, 261, 262].map(TokenId)) }
+    }
+
     fn stop_tokens(&self) -> &[TokenId] {
         &[TokenId(EOS)]
     }
@@ -73,7 +96,7 @@ pub(crate) fn tokens(text: &str) -> Vec<u32> {
     let mut out = Vec::new();
     let mut rest = text;
     'next: while let Some(first) = rest.bytes().next() {
-        for (spelling, id) in [("<think>", THINK), ("</think>", END_THINK), ("｜DSML｜", DSML)] {
+        for (spelling, id) in [("<think>", THINK), ("</think>", END_THINK), ("｜DSML｜", DSML), ("<bos>", BOS)] {
             if let Some(after) = rest.strip_prefix(spelling) {
                 out.push(id);
                 rest = after;
@@ -107,6 +130,71 @@ impl Taken {
         }
     }
 
+    /// Says a text whose tokens have the probability that [`scored`] expects, beside as many others as were asked for.
+    pub(crate) fn say_scored(&mut self, text: &str) {
+        for id in tokens(text) {
+            let logprobs = self.request.logprobs.map(|top| {
+                let others = (0..top).map(|i| (TokenId(u32::from(b'a') + i), -1.0 - i as f32)).collect();
+                Box::new(Logprobs { chosen: -0.25, top: others })
+            });
+            let _ = self.sink.send(Event::Token(Chosen { token: TokenId(id), stop: false, logprobs }));
+        }
+    }
+
+    /// Whether the constraint lets these tokens come, one after the other; the text is said as far as it does.
+    pub(crate) fn obey(&mut self, text: &str) -> Result<(), String> {
+        for (at, id) in tokens(text).into_iter().enumerate() {
+            if !self.allowed().contains(TokenId(id)) {
+                return Err(format!("token {id} at {at} of {text:?}"));
+            }
+            self.accept(id);
+        }
+        Ok(())
+    }
+
+    /// What the constraint lets come next.
+    pub(crate) fn allowed(&mut self) -> TokenSet {
+        let mut set = TokenSet::full(300);
+        if let Some(constraint) = &mut self.request.constraint {
+            constraint.restrict(&mut set).unwrap();
+        }
+        set
+    }
+
+    fn accept(&mut self, id: u32) {
+        if let Some(constraint) = &mut self.request.constraint {
+            constraint.accept(TokenId(id)).unwrap();
+        }
+        self.send_tokens(&[id]);
+    }
+
+    /// An answer drawn from what the constraint allows, as a model without sense would give it, up to the end of the turn.
+    /// What closes something is drawn more often, so that it ends.
+    pub(crate) fn wander(&mut self, seed: u64) -> bool {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut draw = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 16) as usize % below
+        };
+        for _ in 0..3000 {
+            let set = self.allowed();
+            let all: Vec<u32> = (0..300).filter(|&id| set.contains(TokenId(id))).collect();
+            let closing =
+                |id: &u32| [EOS, DSML, END_THINK].contains(id) || b"\"}],</>".iter().any(|&b| *id == u32::from(b));
+            let closers: Vec<u32> = all.iter().copied().filter(closing).collect();
+            let list = if !closers.is_empty() && draw(4) > 0 { &closers } else { &all };
+            assert!(!list.is_empty(), "nothing may come");
+            let id = list[draw(list.len())];
+            self.accept(id);
+            if id == EOS {
+                return true;
+            }
+        }
+        false
+    }
+
     pub(crate) fn finish(&mut self, finish: Finish) {
         let usage = Usage { prompt: self.request.prompt.len() as u32, cached: 2, generated: 99 };
         let timings = Timings { queue_us: 1500, prefill_us: 20_000, decode_us: 100_000 };
@@ -134,6 +222,7 @@ pub(crate) struct Engine {
     served: Served,
     pub(crate) lifecycle: Mutex<Lifecycle>,
     pub(crate) refusal: Mutex<Option<Refusal>>,
+    pub(crate) status: Mutex<Status>,
     taken: Mutex<mpsc::Sender<Taken>>,
     cancels: Mutex<Vec<(RequestId, mpsc::Sender<()>)>>,
     next: AtomicU64,
@@ -149,7 +238,7 @@ impl Generate for Engine {
     }
 
     fn status(&self) -> Status {
-        Status::default()
+        self.status.lock().unwrap().clone()
     }
 
     fn submit(&self, request: GenerateRequest, sink: Box<dyn EventSink>) -> Result<RequestId, Refusal> {
@@ -227,6 +316,7 @@ pub(crate) fn engine() -> (Arc<Engine>, mpsc::Receiver<Taken>) {
         served: Served { name: "tiny".to_owned(), context: 4096, vocabulary: 300 },
         lifecycle: Mutex::new(Lifecycle::Ready),
         refusal: Mutex::new(None),
+        status: Mutex::default(),
         taken: Mutex::new(sender),
         cancels: Mutex::new(Vec::new()),
         next: AtomicU64::new(1),
@@ -247,6 +337,18 @@ pub(crate) fn ask(text: &str, more: Value) -> Value {
         body[key] = value.clone();
     }
     body
+}
+
+/// A file of `tests/fixtures`.
+pub(crate) fn fixture(name: &str) -> Value {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures")).join(name);
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+pub(crate) fn post(rig: &Rig, path: &str, body: &Value) -> Connection {
+    let mut connection = Connection::open(rig.address);
+    connection.post(path, &body.to_string());
+    connection
 }
 
 /// One connection.
@@ -347,6 +449,11 @@ impl Connection {
         self.stream.read_exact(&mut bytes).unwrap();
         bytes.truncate(size);
         (size > 0).then(|| String::from_utf8(bytes).expect("a chunk holds whole characters"))
+    }
+
+    /// The rest of a chunked body whose head was read.
+    pub(crate) fn response_body(&mut self) -> String {
+        std::iter::from_fn(|| self.chunk()).collect()
     }
 
     /// The whole answer.

@@ -91,6 +91,8 @@ pub struct Tool {
     pub parameters: Value,
     /// Left out of the prompt's list until the history brings it in.
     pub deferred: bool,
+    /// Its arguments must keep to the schema exactly; the prompt does not show it.
+    pub strict: bool,
 }
 
 /// A call that the model made.

@@ -126,7 +126,7 @@ impl Encoder<'_> {
                     self.last = Last::Nothing;
                 }
                 Message::System(text) => {
-                    self.user(&[Part::Text(format!("<system-reminder>\n{text}\n</system-reminder>"))]);
+                    self.user(&[Part::Text(texts::reminder(text))]);
                 }
                 Message::User(parts) => self.user(parts),
                 Message::LatestReminder(text) => self.reminder(text),

@@ -42,6 +42,17 @@ fn close(out: &mut Builder, tag: &str) {
 pub(super) fn describe<'t>(out: &mut Builder, family: Family, tools: impl Iterator<Item = &'t Tool>) {
     out.plain("\n\n");
     out.marked(texts::tools_head(family), &FIXED);
+    out.plain(&schemas(family, tools));
+    out.marked(texts::TOOLS_TAIL, &FIXED);
+}
+
+/// Tools that the history brings in, as the text of a system turn.
+pub(super) fn updated<'t>(family: Family, tools: impl Iterator<Item = &'t Tool>) -> String {
+    format!("\n\n### Updated Tool Schemas\n\n{}", schemas(family, tools))
+}
+
+/// One object a line.
+fn schemas<'t>(family: Family, tools: impl Iterator<Item = &'t Tool>) -> String {
     let mut lines = String::new();
     for (i, tool) in tools.enumerate() {
         if i > 0 {
@@ -55,8 +66,7 @@ pub(super) fn describe<'t>(out: &mut Builder, family: Family, tools: impl Iterat
         write_json(&tool.parameters, family, &mut lines);
         lines.push('}');
     }
-    out.plain(&lines);
-    out.marked(texts::TOOLS_TAIL, &FIXED);
+    lines
 }
 
 /// What begins a block of calls.

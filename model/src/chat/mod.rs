@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! request JSON --openai::conversation--> Conversation --ChatFormat::encode--> Prompt --Prompt::tokens--> token ids
+//!            or anthropic::conversation, responses::request
 //! ```
 //!
 //! A [`Prompt`] is a list of structural tokens and plain texts, not one string: whoever writes `<｜User｜>` into a message
@@ -9,18 +10,27 @@
 //!
 //! Why this is written here and not taken from a library: `docs/decisions/001-chat-encoding.md`.
 
+pub mod anthropic;
+mod carry;
 mod conversation;
 mod encode;
 mod format;
 mod json;
 mod markup;
 pub mod openai;
+mod parts;
 mod prompt;
+mod read;
+pub mod responses;
 mod texts;
+mod thinking;
+mod tools;
 
+pub use carry::{carried, carry};
 pub use conversation::{
     AnswerFormat, Arguments, Assistant, Conversation, Effort, Message, Part, Tool, ToolCall, ToolChoice,
 };
 pub use format::{ChatFormat, EffortProfile, Rendered, SamplingDefaults};
 pub use json::write_json;
 pub use prompt::{Opening, Prompt, Segment};
+pub use read::{BadRequest, Defaults, json_kind};

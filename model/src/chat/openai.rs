@@ -5,48 +5,21 @@
 //! limits and constrained answers are the API's business.
 
 mod messages;
-mod read;
-mod thinking;
-mod tools;
+
+pub(super) use messages::content;
 
 use serde_json::{Map, Value};
 
 use super::conversation::{AnswerFormat, Conversation};
-use crate::Family;
-
-/// Why a body makes no conversation. The client gets a 400.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct BadRequest {
-    /// What is wrong, for the client.
-    pub message: String,
-    /// The field, such as `messages[1].role`.
-    pub param: Option<String>,
-    /// A short name of the kind of fault.
-    pub code: &'static str,
-}
-
-impl BadRequest {
-    pub(super) fn new(param: impl Into<String>, code: &'static str, message: impl Into<String>) -> BadRequest {
-        BadRequest { message: message.into(), param: Some(param.into()), code }
-    }
-}
-
-/// What the server decides where a body is silent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Defaults {
-    /// The model's family; numbers as effort are V4.1's.
-    pub family: Family,
-    /// Whether the model thinks when nobody says.
-    pub thinking: bool,
-}
+pub use super::read::{BadRequest, Defaults};
+use super::{read, thinking, tools};
 
 /// Reads `messages`, the tools and their choice, thinking and effort, and the answer's format.
 ///
 /// # Errors
 /// [`BadRequest`] that names the field.
 pub fn conversation(body: &Map<String, Value>, defaults: Defaults) -> Result<Conversation, BadRequest> {
-    let tools = tools::tools(body)?;
+    let tools = tools::functions(body)?;
     let choice = tools::choice(body, &tools)?;
     Ok(Conversation {
         messages: messages::messages(body)?,

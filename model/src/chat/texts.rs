@@ -32,6 +32,11 @@ pub(super) const ANY_OBJECT: &str = "{\"type\": \"json_object\"}";
 /// What a model that cannot see gets in place of a picture.
 pub(super) const NO_IMAGE: &str = "[Unsupported Image]";
 
+/// V4 has no system turns: a later system text is said by the user.
+pub(super) fn reminder(text: &str) -> String {
+    format!("<system-reminder>\n{text}\n</system-reminder>")
+}
+
 /// What opens the prompt of a model that is to think. V4's two sets of weights know different words; V4 has no scale, so
 /// a level takes the words of the nearest effort.
 pub(super) fn effort(family: Family, profile: EffortProfile, effort: Effort) -> String {

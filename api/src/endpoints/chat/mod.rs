@@ -11,17 +11,18 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::stream;
-use luce_core::GenerateRequest;
 use serde_json::{Map, Value};
 
-use self::request::ChatRequest;
-use self::shape::{Head, Whole};
+use self::shape::Head;
+pub(crate) use self::shape::{fingerprint, timings, usage};
 use super::models;
-use crate::codec::{ChatCodec, Encoded};
+use crate::ask::{Ask, Ready};
 use crate::error::ApiError;
-use crate::parser::OutputParser;
+use crate::parser::Deltas;
 use crate::run::{Outcome, Run, Step};
+use crate::scores::Scores;
 use crate::state::{Backend, Shared, unix_seconds};
+use crate::whole::Whole;
 use crate::{body, ids, sse};
 
 /// Answers a request. `request_id` is for the log.
@@ -36,65 +37,42 @@ pub(crate) async fn answer(
 ) -> Result<HttpResponse, ApiError> {
     let (place, backend) = shared.admit()?;
     let bytes = body::read(http.headers(), payload, &shared.config).await?;
-    let (request, encoded) = prepare(bytes, Arc::clone(&backend.codec)).await?;
+    let (ask, ready) = prepare(bytes, Arc::clone(shared), backend.clone()).await?;
     let served = backend.generate.served();
     let head = Head {
         id: format!("chatcmpl-{}", ids::unique()),
         created: unix_seconds(),
-        model: models::resolve(shared, served, request.model.as_deref())?,
-        fingerprint: shape::fingerprint(served),
+        model: models::resolve(shared, served, ask.options.model.as_deref())?,
+        fingerprint: fingerprint(served),
     };
-    let generate = generate_request(shared, &backend, &request, &encoded)?;
-    let parser = OutputParser::new(encoded.opening, request.tools, Arc::clone(&request.schemas), request.stops.clone());
-    let log = Log { request_id: request_id.to_owned(), prompt: generate.prompt.len(), begun: Instant::now() };
-    let run = Run::submit(backend, place, generate, parser)?;
+    let prompt = ready.request.prompt.len();
+    let log = Log { endpoint: "chat", request_id: request_id.to_owned(), prompt, begun: Instant::now() };
+    let run = Run::submit(backend, place, ready.request, ready.parser)?;
     let keep_alive = Duration::from_secs(shared.config.keep_alive);
-    if request.stream {
-        let answer = Answer { run, head, log, include_usage: request.include_usage, keep_alive };
+    if ask.options.stream {
+        let include_usage = ask.options.include_usage;
+        let answer = Answer { run, head, log, include_usage, keep_alive, scores: Scores::default() };
         return Ok(sse::response(answer.events()));
     }
-    whole(run, &head, &log, request.conversation.thinking.is_some()).await
+    whole(run, &head, &log, &ask).await
 }
 
 /// Parses, checks and encodes a body, on a thread that may block: a long conversation takes many milliseconds.
-async fn prepare(bytes: Vec<u8>, codec: Arc<dyn ChatCodec>) -> Result<(ChatRequest, Encoded), ApiError> {
+async fn prepare(bytes: Vec<u8>, shared: Arc<Shared>, backend: Backend) -> Result<(Ask, Ready), ApiError> {
     let work = move || {
         let body: Map<String, Value> = body::parse(&bytes)?;
-        let request = ChatRequest::new(&body, codec.family())?;
-        let encoded = codec.encode(&request.conversation);
-        Ok((request, encoded))
+        let ask = request::read(&body, backend.codec.family())?;
+        let ready = ask.prepare(&shared, &backend)?;
+        Ok((ask, ready))
     };
     web::block(work).await.unwrap_or_else(|_| Err(ApiError::internal("the request could not be read: a thread failed")))
 }
 
-fn generate_request(
-    shared: &Shared,
-    backend: &Backend,
-    request: &ChatRequest,
-    encoded: &Encoded,
-) -> Result<GenerateRequest, ApiError> {
-    let served = backend.generate.served();
-    let unknown = request.stop_tokens.iter().find(|token| token.0 >= served.vocabulary);
-    if let Some(token) = unknown {
-        let message = format!("`stop_token_ids` has {token}, but the vocabulary ends at {}", served.vocabulary);
-        return Err(ApiError::field("stop_token_ids", message));
-    }
-    let turn_ends = if request.ignore_eos { &[] } else { backend.codec.stop_tokens() };
-    Ok(GenerateRequest {
-        prompt: encoded.prompt.clone(),
-        max_tokens: request.limit(encoded, served.context)?,
-        stop_tokens: turn_ends.iter().chain(&request.stop_tokens).copied().collect(),
-        sampling: request.sampling(shared.config.sampling, &*backend.codec),
-        logprobs: None,
-        constraint: None,
-    })
-}
-
-async fn whole(mut run: Run, head: &Head, log: &Log, thinking: bool) -> Result<HttpResponse, ApiError> {
+async fn whole(mut run: Run, head: &Head, log: &Log, ask: &Ask) -> Result<HttpResponse, ApiError> {
     let mut parts = Whole::default();
     loop {
         match run.next(Duration::from_secs(3600)).await {
-            Step::Deltas(deltas) => parts.add(deltas),
+            Step::Deltas(deltas, scores) => parts.add(deltas, scores),
             // Nothing can be sent before the answer is whole.
             Step::Silence => {}
             Step::Failed(error) => {
@@ -102,9 +80,10 @@ async fn whole(mut run: Run, head: &Head, log: &Log, thinking: bool) -> Result<H
                 return Err(error);
             }
             Step::Done(mut outcome) => {
-                parts.add(std::mem::take(&mut outcome.last));
+                parts.add(std::mem::take(&mut outcome.last), std::mem::take(&mut outcome.last_scores));
                 log.done(&outcome);
-                return Ok(HttpResponse::Ok().json(head.whole(parts, thinking, &outcome)));
+                let (thinking, logprobs) = (ask.conversation.thinking.is_some(), ask.options.logprobs.is_some());
+                return Ok(HttpResponse::Ok().json(head.whole(parts, thinking, logprobs, &outcome)));
             }
         }
     }
@@ -117,6 +96,8 @@ struct Answer {
     log: Log,
     include_usage: bool,
     keep_alive: Duration,
+    /// Log-probabilities that no chunk has taken yet.
+    scores: Scores,
 }
 
 impl Answer {
@@ -137,16 +118,11 @@ impl Answer {
         let mut text = String::new();
         match self.run.next(self.keep_alive).await {
             Step::Silence => text.push_str(sse::KEEP_ALIVE),
-            Step::Deltas(deltas) => {
-                for delta in deltas {
-                    sse::data(&self.head.delta(delta), &mut text);
-                }
-            }
+            Step::Deltas(deltas, scores) => self.deltas(deltas, scores, &mut text),
             Step::Done(mut outcome) => {
-                for delta in std::mem::take(&mut outcome.last) {
-                    sse::data(&self.head.delta(delta), &mut text);
-                }
-                for chunk in self.head.end(&outcome, self.include_usage) {
+                let scores = std::mem::take(&mut outcome.last_scores);
+                self.deltas(std::mem::take(&mut outcome.last), scores, &mut text);
+                for chunk in self.head.end(&outcome, &self.scores, self.include_usage) {
                     sse::data(&chunk, &mut text);
                 }
                 text.push_str(sse::DONE);
@@ -162,18 +138,28 @@ impl Answer {
         }
         (text, true)
     }
+
+    fn deltas(&mut self, deltas: Deltas, scores: Scores, text: &mut String) {
+        self.scores.append(scores);
+        for delta in deltas {
+            sse::data(&self.head.delta(delta, &mut self.scores), text);
+        }
+    }
 }
 
 /// What the log says about an answer; never any of its text.
-struct Log {
-    request_id: String,
-    prompt: usize,
-    begun: Instant,
+pub(crate) struct Log {
+    pub(crate) endpoint: &'static str,
+    pub(crate) request_id: String,
+    /// Tokens.
+    pub(crate) prompt: usize,
+    pub(crate) begun: Instant,
 }
 
 impl Log {
-    fn done(&self, outcome: &Outcome) {
+    pub(crate) fn done(&self, outcome: &Outcome) {
         tracing::info!(
+            endpoint = self.endpoint,
             request = self.request_id,
             finish = outcome.reason.name(),
             prompt = outcome.counts.prompt,
@@ -183,17 +169,17 @@ impl Log {
             prefill_ms = outcome.timings.prefill_us / 1000,
             decode_ms = outcome.timings.decode_us / 1000,
             total_ms = self.begun.elapsed().as_millis(),
-            "chat completion"
+            "answered"
         );
     }
 
-    fn failed(&self, error: &ApiError) {
+    pub(crate) fn failed(&self, error: &ApiError) {
         tracing::warn!(
+            endpoint = self.endpoint,
             request = self.request_id,
             prompt = self.prompt,
-            status = error.status().as_u16(),
             error = %error,
-            "chat completion failed"
+            "failed"
         );
     }
 }

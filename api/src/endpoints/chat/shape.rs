@@ -3,9 +3,10 @@
 use luce_core::Served;
 use serde_json::{Map, Value, json};
 
-use crate::ids;
-use crate::parser::{Delta, Deltas, Reason};
+use crate::parser::{Delta, Reason};
 use crate::run::{Counts, Outcome};
+use crate::scores::Scores;
+use crate::whole::Whole;
 
 /// What is the same in every chunk of an answer.
 #[derive(Clone, Debug)]
@@ -40,38 +41,55 @@ impl Head {
         self.chunk(&json!({"role": "assistant", "content": ""}), None).into()
     }
 
-    /// One delta.
-    pub(crate) fn delta(&self, delta: Delta) -> Value {
+    /// One delta. It takes its section's part of `scores`.
+    pub(crate) fn delta(&self, delta: Delta, scores: &mut Scores) -> Value {
+        let mut own = Scores::default();
         let delta = match delta {
-            Delta::Reasoning(text) => json!({"reasoning_content": text}),
-            Delta::Content(text) => json!({"content": text}),
-            Delta::Call { index, name } => json!({"tool_calls": [{
-                "index": index, "id": ids::call(index), "type": "function", "function": {"name": name, "arguments": ""},
+            Delta::Reasoning(text) => {
+                own.reasoning = std::mem::take(&mut scores.reasoning);
+                json!({"reasoning_content": text})
+            }
+            Delta::Content(text) => {
+                own.content = std::mem::take(&mut scores.content);
+                json!({"content": text})
+            }
+            Delta::Call { index, id, name } => json!({"tool_calls": [{
+                "index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""},
             }]}),
             Delta::Arguments { index, json: arguments } => {
                 json!({"tool_calls": [{"index": index, "function": {"arguments": arguments}}]})
             }
         };
-        self.chunk(&delta, None).into()
+        self.scored(self.chunk(&delta, None), &own)
+    }
+
+    /// A chunk with what there is of log-probabilities.
+    fn scored(&self, mut chunk: Map<String, Value>, scores: &Scores) -> Value {
+        if !scores.is_empty() {
+            chunk["choices"][0]["logprobs"] = scores.chat();
+        }
+        chunk.into()
     }
 
     /// The chunks that end a stream: the finish, and the usage if it was asked for. The last one has the timings.
-    pub(crate) fn end(&self, outcome: &Outcome, include_usage: bool) -> Vec<Value> {
-        let finish = self.chunk(&json!({}), Some(outcome.reason));
+    /// `scores`: those that no delta took.
+    pub(crate) fn end(&self, outcome: &Outcome, scores: &Scores, include_usage: bool) -> Vec<Value> {
+        let finish = self.scored(self.chunk(&json!({}), Some(outcome.reason)), scores);
         let mut chunks = vec![finish];
         if include_usage {
             let mut last = self.object("chat.completion.chunk", json!([]));
             last.insert("usage".to_owned(), usage(outcome.counts));
-            chunks.push(last);
+            chunks.push(last.into());
         }
         if let Some(last) = chunks.last_mut() {
-            last.insert("timings".to_owned(), timings(outcome));
+            last["timings"] = timings(outcome);
         }
-        chunks.into_iter().map(Value::Object).collect()
+        chunks
     }
 
-    /// The whole answer at once. `thinking`: whether it has reasoning, perhaps empty.
-    pub(crate) fn whole(&self, parts: Whole, thinking: bool, outcome: &Outcome) -> Value {
+    /// The whole answer at once. `thinking`: whether it has reasoning, perhaps empty; `logprobs`: whether they were asked
+    /// for.
+    pub(crate) fn whole(&self, parts: Whole, thinking: bool, logprobs: bool, outcome: &Outcome) -> Value {
         let mut message = Map::new();
         message.insert("role".to_owned(), "assistant".into());
         let no_text = parts.content.is_empty() && !parts.calls.is_empty();
@@ -80,43 +98,20 @@ impl Head {
             message.insert("reasoning_content".to_owned(), parts.reasoning.into());
         }
         if !parts.calls.is_empty() {
-            let calls = parts.calls.into_iter().enumerate().map(|(index, (name, arguments))| {
-                json!({"id": ids::call(index), "type": "function", "function": {"name": name, "arguments": arguments}})
+            let calls = parts.calls.into_iter().map(|call| {
+                json!({
+                    "id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments},
+                })
             });
             message.insert("tool_calls".to_owned(), calls.collect());
         }
-        let choice = json!({"index": 0, "message": message, "logprobs": null, "finish_reason": outcome.reason.name()});
+        let logprobs = logprobs.then(|| parts.scores.chat());
+        let choice =
+            json!({"index": 0, "message": message, "logprobs": logprobs, "finish_reason": outcome.reason.name()});
         let mut body = self.object("chat.completion", Value::Array(vec![choice]));
         body.insert("usage".to_owned(), usage(outcome.counts));
         body.insert("timings".to_owned(), timings(outcome));
         body.into()
-    }
-}
-
-/// The parts of an answer that is not streamed.
-#[derive(Debug, Default)]
-pub(crate) struct Whole {
-    reasoning: String,
-    content: String,
-    /// Name and arguments.
-    calls: Vec<(String, String)>,
-}
-
-impl Whole {
-    /// Adds what came.
-    pub(crate) fn add(&mut self, deltas: Deltas) {
-        for delta in deltas {
-            match delta {
-                Delta::Reasoning(text) => self.reasoning.push_str(&text),
-                Delta::Content(text) => self.content.push_str(&text),
-                Delta::Call { name, .. } => self.calls.push((name, String::new())),
-                Delta::Arguments { json, .. } => {
-                    if let Some((_, arguments)) = self.calls.last_mut() {
-                        arguments.push_str(&json);
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -139,7 +134,8 @@ pub(crate) fn fingerprint(served: &Served) -> String {
     format!("fp_{:016x}", hasher.finish())
 }
 
-fn usage(counts: Counts) -> Value {
+/// Token counts.
+pub(crate) fn usage(counts: Counts) -> Value {
     json!({
         "prompt_tokens": counts.prompt,
         "completion_tokens": counts.completion,
@@ -151,7 +147,8 @@ fn usage(counts: Counts) -> Value {
     })
 }
 
-fn timings(outcome: &Outcome) -> Value {
+/// What the engine measured.
+pub(crate) fn timings(outcome: &Outcome) -> Value {
     let times = outcome.timings;
     let prefilled = outcome.counts.prompt.saturating_sub(outcome.counts.cached);
     // The first token falls into the prefill.

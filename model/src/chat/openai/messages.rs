@@ -3,11 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::{BadRequest, read};
+use crate::chat::parts::{joined, system};
 use crate::chat::{Arguments, Assistant, Message, Part, ToolCall};
-
-/// How Claude Code's line of attribution begins. It differs with each request, so with it no prompt would share its
-/// beginning with the one before.
-const ATTRIBUTION: &str = "x-anthropic-billing-header";
 
 pub(super) fn messages(body: &Map<String, Value>) -> Result<Vec<Message>, BadRequest> {
     let list = read::array(body, "", "messages")?;
@@ -44,7 +41,7 @@ fn message(map: &Map<String, Value>, at: &str, last: bool) -> Result<Option<Mess
             "`prefix: true` is for an assistant message at the end of `messages`",
         ));
     }
-    let parts = content(map, at)?;
+    let parts = content(map, at, "content")?;
     Ok(Some(match role {
         Some("system" | "developer") => {
             let text = system(parts);
@@ -68,28 +65,6 @@ fn message(map: &Map<String, Value>, at: &str, last: bool) -> Result<Option<Mess
             return Err(BadRequest::new(place, "unknown_role", text));
         }
     }))
-}
-
-/// The text of a system message without the line of attribution: a first part that begins with it goes, of a single
-/// text what comes before the first newline or `You are`.
-fn system(mut parts: Vec<Part>) -> String {
-    if let Some(Part::Text(first)) = parts.first()
-        && first.get(..ATTRIBUTION.len()).is_some_and(|s| s.eq_ignore_ascii_case(ATTRIBUTION))
-    {
-        let rest = if parts.len() > 1 { "" } else { without_attribution(first) };
-        let rest = rest.to_owned();
-        parts.remove(0);
-        if !rest.is_empty() {
-            parts.insert(0, Part::Text(rest));
-        }
-    }
-    joined(parts)
-}
-
-fn without_attribution(text: &str) -> &str {
-    let line = text.find('\n').map(|i| i + 1);
-    let end = [line, text.find("You are")].into_iter().flatten().min();
-    end.map_or("", |i| &text[i..])
 }
 
 fn assistant(map: &Map<String, Value>, at: &str, parts: Vec<Part>) -> Result<Assistant, BadRequest> {
@@ -154,10 +129,10 @@ fn call_name(map: &Map<String, Value>, at: &str) -> Result<String, BadRequest> {
     }
 }
 
-/// `content`: a text, nothing, or a list of parts.
-fn content(map: &Map<String, Value>, at: &str) -> Result<Vec<Part>, BadRequest> {
-    let place = read::place(at, "content");
-    let list = match read::get(map, "content") {
+/// The field `key`: a text, nothing, or a list of parts.
+pub(in crate::chat) fn content(map: &Map<String, Value>, at: &str, key: &str) -> Result<Vec<Part>, BadRequest> {
+    let place = read::place(at, key);
+    let list = match read::get(map, key) {
         None => return Ok(Vec::new()),
         Some(Value::String(text)) => return Ok(vec![Part::Text(text.clone())]),
         Some(Value::Array(list)) => list,
@@ -201,16 +176,4 @@ fn part(item: &Value, at: &str) -> Result<Option<Part>, BadRequest> {
             Err(BadRequest::new(place.clone(), "missing_field", format!("`{place}` is missing")))
         }
     }
-}
-
-/// Parts as one text; pictures have none in the turns that use this.
-fn joined(parts: Vec<Part>) -> String {
-    let texts: Vec<_> = parts
-        .into_iter()
-        .filter_map(|part| match part {
-            Part::Text(text) => Some(text),
-            Part::Image => None,
-        })
-        .collect();
-    texts.join("\n\n")
 }

@@ -1,11 +1,11 @@
-//! Whether and how hard the model thinks. An explicit on or off wins; else effort `none` is off and any other effort on;
-//! else the server decides. On without an effort is high.
+//! Whether and how hard the model thinks, from the fields of all protocols. An explicit on or off wins; else effort
+//! `none` is off and any other effort on; else the server decides. On without an effort is high.
 
 use serde_json::{Map, Value};
 
-use super::{BadRequest, Defaults, read};
+use super::conversation::Effort;
+use super::read::{self, BadRequest, Defaults};
 use crate::Family;
-use crate::chat::Effort;
 
 /// An effort as clients ask for it.
 enum Asked {
@@ -19,6 +19,7 @@ pub(super) fn thinking(body: &Map<String, Value>, defaults: Defaults) -> Result<
     let thinking = read::object(body, "", "thinking")?.unwrap_or(&empty);
     let kwargs = read::object(body, "", KWARGS)?.unwrap_or(&empty);
     let reasoning = read::object(body, "", "reasoning")?.unwrap_or(&empty);
+    let output = read::object(body, "", "output_config")?.unwrap_or(&empty);
 
     // All are read, so that a wrong type is refused wherever it stands; the first that says something counts.
     let switches = [
@@ -36,6 +37,7 @@ pub(super) fn thinking(body: &Map<String, Value>, defaults: Defaults) -> Result<
         effort(body, "", "reasoning_effort", defaults.family)?,
         effort(reasoning, "reasoning", "effort", defaults.family)?,
         effort(kwargs, KWARGS, "reasoning_effort", defaults.family)?,
+        effort(output, "output_config", "effort", defaults.family)?,
     ];
     let asked = efforts.into_iter().flatten().next();
     let on = switches.into_iter().flatten().next().unwrap_or(match asked {

@@ -1,16 +1,19 @@
-//! Tools and the choice among them, `functions` and `function_call` of old included.
+//! Tools and the choice among them, in the forms of OpenAI (`functions` and `function_call` of old included) and of
+//! Anthropic.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::{BadRequest, read};
-use crate::chat::{Tool, ToolChoice};
+use super::conversation::{Tool, ToolChoice};
+use super::read::{self, BadRequest};
 
 /// Longest tool name, in bytes.
 const NAME_MAX: usize = 128;
 
-pub(super) fn tools(body: &Map<String, Value>) -> Result<Vec<Tool>, BadRequest> {
+/// OpenAI's tools.
+pub(super) fn functions(body: &Map<String, Value>) -> Result<Vec<Tool>, BadRequest> {
+    const SCHEMA: &str = "parameters";
     let mut tools = Vec::new();
     for (i, item) in read::array(body, "", "tools")?.iter().enumerate() {
         let at = format!("tools[{i}]");
@@ -22,17 +25,39 @@ pub(super) fn tools(body: &Map<String, Value>) -> Result<Vec<Tool>, BadRequest> 
         }
         // Some clients send the shape of the Responses API, without the inner object.
         let tool = match read::object(map, &at, "function")? {
-            Some(function) => tool(function, &format!("{at}.function"))?,
-            None => tool(map, &at)?,
+            Some(function) => tool(function, &format!("{at}.function"), SCHEMA)?,
+            None => tool(map, &at, SCHEMA)?,
         };
         tools.push(Tool { deferred: read::boolean(map, &at, "defer_loading")?.unwrap_or(false), ..tool });
     }
     if tools.is_empty() {
         for (i, item) in read::array(body, "", "functions")?.iter().enumerate() {
             let at = format!("functions[{i}]");
-            tools.push(tool(item.as_object().ok_or_else(|| read::wrong(&at, "an object", item))?, &at)?);
+            tools.push(tool(item.as_object().ok_or_else(|| read::wrong(&at, "an object", item))?, &at, SCHEMA)?);
         }
     }
+    distinct(tools)
+}
+
+/// Anthropic's tools, and the names of those that only the hosted service has and that are left out.
+pub(super) fn client_tools(body: &Map<String, Value>) -> Result<(Vec<Tool>, Vec<&str>), BadRequest> {
+    let (mut tools, mut left_out) = (Vec::new(), Vec::new());
+    for (i, item) in read::array(body, "", "tools")?.iter().enumerate() {
+        let at = format!("tools[{i}]");
+        let map = item.as_object().ok_or_else(|| read::wrong(&at, "an object", item))?;
+        let kind = read::string(map, &at, "type")?.unwrap_or("custom");
+        if kind != "custom" {
+            tracing::warn!(kind, "a tool that only the hosted service has is left out");
+            left_out.extend(read::string(map, &at, "name")?);
+            continue;
+        }
+        let deferred = read::boolean(map, &at, "defer_loading")?.unwrap_or(false);
+        tools.push(Tool { deferred, ..tool(map, &at, "input_schema")? });
+    }
+    Ok((distinct(tools)?, left_out))
+}
+
+pub(super) fn distinct(tools: Vec<Tool>) -> Result<Vec<Tool>, BadRequest> {
     let mut names = HashSet::new();
     match tools.iter().find(|t| !names.insert(&t.name)) {
         Some(twice) => {
@@ -43,7 +68,8 @@ pub(super) fn tools(body: &Map<String, Value>) -> Result<Vec<Tool>, BadRequest> 
     }
 }
 
-fn tool(function: &Map<String, Value>, at: &str) -> Result<Tool, BadRequest> {
+/// A tool whose arguments are described at the key `schema`.
+pub(super) fn tool(function: &Map<String, Value>, at: &str, schema: &str) -> Result<Tool, BadRequest> {
     let name = read::string(function, at, "name")?.unwrap_or_default();
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"_.:-".contains(&b);
     if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(allowed) {
@@ -54,8 +80,9 @@ fn tool(function: &Map<String, Value>, at: &str) -> Result<Tool, BadRequest> {
     Ok(Tool {
         name: name.to_owned(),
         description: read::string(function, at, "description")?.unwrap_or_default().to_owned(),
-        parameters: Value::Object(read::object(function, at, "parameters")?.cloned().unwrap_or_default()),
+        parameters: Value::Object(read::object(function, at, schema)?.cloned().unwrap_or_default()),
         deferred: false,
+        strict: read::boolean(function, at, "strict")?.unwrap_or(false),
     })
 }
 
