@@ -92,9 +92,9 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
     match (cli.command, cli.from) {
         (Some(Command::Run(args)), _) => run::run(&args),
         (Some(Command::Inspect { file }), _) => inspect(&file),
-        (Some(Command::Config(from)), _) => print(&start::load(&from)?.print()),
+        (Some(Command::Config(from)), _) => print(&start::load(&from.config, &from.sets)?.print()),
         (Some(Command::Wiring { from, dot }), _) => {
-            let config = start::load(&from)?.config;
+            let config = start::load(&from.config, &from.sets)?.config;
             print(&start::Plan::new(config, from.box_name)?.wiring(dot))
         }
         (Some(Command::Completions { shell }), _) => {

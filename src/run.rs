@@ -45,7 +45,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         args.temperature
     );
     let began = Instant::now();
-    let loaded = start::load(&args.from)?;
+    let loaded = start::load(&args.from.config, &args.from.sets)?;
     let plan = start::Plan::new(loaded.config, args.from.box_name.clone())?;
     let (tokenizer, format) = plan.chat()?;
     let engine = plan.engine()?;

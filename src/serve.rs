@@ -15,7 +15,7 @@ const DRAIN: Duration = Duration::from_secs(30);
 pub(crate) fn serve(from: &From) -> anyhow::Result<()> {
     let began = Instant::now();
     let stop = stop_signals()?;
-    let loaded = start::load(from)?;
+    let loaded = start::load(&from.config, &from.sets)?;
     let api = loaded.config.api.clone();
     let plan = start::Plan::new(loaded.config, from.box_name.clone())?;
     let state = Arc::new(ApiState::pending());

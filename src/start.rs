@@ -1,5 +1,6 @@
 //! From a configuration to an engine.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use luce_model::{Program, ProgramOptions};
 use luce_runtime::config::{self, Activations, ActorSection, Config, Loaded, Qat, ReduceMode, Role};
 use luce_runtime::{ActorInfo, Engine, EngineOptions, Footprint, Fuse, Model, Placement, WaitPolicy, Wiring};
 
-use crate::{From, linked};
+use crate::linked;
 
 /// A configuration, the model that it names, and what follows from both.
 pub(crate) struct Plan {
@@ -25,8 +26,8 @@ pub(crate) struct Plan {
 }
 
 /// Reads the configuration, with overrides, and checks all of it.
-pub(crate) fn load(from: &From) -> anyhow::Result<Loaded<ApiConfig>> {
-    let loaded: Loaded<ApiConfig> = config::load(&from.config, &from.sets)?;
+pub(crate) fn load(file: &Path, sets: &[String]) -> anyhow::Result<Loaded<ApiConfig>> {
+    let loaded: Loaded<ApiConfig> = config::load(file, sets)?;
     loaded.config.api.check()?;
     Ok(loaded)
 }

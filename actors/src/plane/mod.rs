@@ -11,6 +11,8 @@
 pub(crate) mod actor;
 pub(crate) mod machine;
 pub(crate) mod reader;
+#[cfg(test)]
+mod sim;
 pub(crate) mod tap;
 
 use std::sync::Arc;
