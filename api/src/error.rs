@@ -74,7 +74,7 @@ pub(crate) struct ApiError {
     class: &'static str,
     code: Option<&'static str>,
     param: Option<String>,
-    message: String,
+    message: Box<str>,
     /// Seconds after which another try makes sense.
     retry_after: Option<u32>,
     /// Another try cannot help: tell the SDKs, which repeat 5xx by themselves.
@@ -84,7 +84,7 @@ pub(crate) struct ApiError {
     /// The methods that the path knows, for a 405.
     allow: Option<&'static str>,
     /// `error.details` in Anthropic's form.
-    details: Option<Value>,
+    details: Option<Box<Value>>,
 }
 
 const INVALID: &str = "invalid_request_error";
@@ -100,7 +100,7 @@ impl ApiError {
             class,
             code,
             param: None,
-            message,
+            message: message.into(),
             retry_after: None,
             hopeless: false,
             overflow: None,
@@ -150,7 +150,7 @@ impl ApiError {
     /// whole history instead.
     pub(crate) fn thread(details: Value) -> ApiError {
         let message = "`thread` is not supported: this server keeps no history; send all messages with each request";
-        ApiError { details: Some(details), ..ApiError::field("thread", message) }
+        ApiError { details: Some(Box::new(details)), ..ApiError::field("thread", message) }
     }
 
     /// 401: no key, or a wrong one.
@@ -237,7 +237,7 @@ impl ApiError {
 
     fn broken(why: &str) -> ApiError {
         ApiError {
-            message: format!("the engine cannot serve: {why}"),
+            message: format!("the engine cannot serve: {why}").into(),
             retry_after: None,
             hopeless: true,
             ..ApiError::unavailable("")
@@ -324,7 +324,7 @@ impl ApiError {
             error["n_ctx"] = context.into();
         }
         if let Some(details) = &self.details {
-            error["details"] = details.clone();
+            error["details"] = (**details).clone();
         }
         json!({"type": "error", "error": error, "request_id": request_id})
     }

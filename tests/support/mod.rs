@@ -153,7 +153,8 @@ impl Server {
 /// A client of one server.
 #[derive(Clone)]
 pub(crate) struct Client {
-    url: String,
+    /// Scheme, host and port.
+    pub(crate) url: String,
     agent: ureq::Agent,
 }
 
