@@ -7,10 +7,12 @@ use luce_model::Family;
 use luce_model::chat::{Conversation, Effort, ToolChoice};
 use serde_json::{Map, Value};
 
+use crate::codec::{ChatCodec, Encoded};
 use crate::config::SamplingRule;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::grammar::Wanted;
+use crate::memory::Note;
 use crate::options::{Heeded, Options};
 use crate::parser::{OutputParser, ToolMode, ToolSchema, ToolSchemas};
 use crate::state::{Backend, Shared};
@@ -32,6 +34,8 @@ pub(crate) struct Ask {
 pub(crate) struct Ready {
     pub(crate) request: GenerateRequest,
     pub(crate) parser: OutputParser,
+    /// For an answer that is worth remembering.
+    pub(crate) note: Option<Note>,
 }
 
 impl Ask {
@@ -43,7 +47,7 @@ impl Ask {
     pub(crate) fn prepare(&self, shared: &Shared, backend: &Backend) -> Result<Ready, ApiError> {
         let (codec, served) = (&*backend.codec, backend.generate.served());
         let sampling = self.sampling(shared, backend)?;
-        let encoded = codec.encode(&self.conversation);
+        let encoded = self.encode(shared, codec);
         let max_tokens = self.options.limit(encoded.prompt.len(), self.default_limit(), served.context)?;
         let guided = self.form.is_some()
             || self.conversation.must_call()
@@ -69,7 +73,15 @@ impl Ask {
             logprobs: self.options.logprobs,
             constraint: guide.map(|guide| Box::new(guide) as Box<dyn Constraint>),
         };
-        Ok(Ready { request, parser })
+        let note = Note::new(&shared.memory, &self.conversation, encoded.opening, &request.prompt, codec);
+        Ok(Ready { request, parser, note })
+    }
+
+    /// The prompt, in which answers that are remembered stand as they were written.
+    pub(crate) fn encode(&self, shared: &Shared, codec: &dyn ChatCodec) -> Encoded {
+        let mut conversation = self.conversation.clone();
+        shared.memory.recall(&mut conversation);
+        codec.encode(&conversation)
     }
 
     /// How tokens are chosen.

@@ -16,6 +16,7 @@ mod error;
 mod fields;
 mod grammar;
 mod ids;
+mod memory;
 mod metrics;
 mod options;
 mod parser;

@@ -7,17 +7,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use luce_core::{Chosen, Event, Finish, Generate, GenerateRequest, RequestId, SinkClosed, Timings, Usage};
+use luce_core::{Chosen, Event, Finish, Generate, RequestId, SinkClosed, Timings, TokenId, Usage};
 use luce_model::tokenizer::Utf8Stream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep_until, timeout};
 
+use crate::ask::Ready;
 use crate::codec::{ChatCodec, Piece};
 use crate::error::ApiError;
+use crate::memory::Note;
 use crate::metrics::Metrics;
 use crate::parser::{Cause, Deltas, OutputParser, Reason, Symbol};
 use crate::scores::{Score, Scores};
 use crate::state::{Backend, Place};
+use crate::whole::Whole;
 
 /// How long the engine may take to confirm a cancellation before the answer goes out without its counts. It has to
 /// end within a step, or a chunk of prefill, of at most a second.
@@ -40,6 +43,8 @@ pub(crate) struct Run {
     scores: Scores,
     /// Those of content that is held.
     held_scores: Vec<Score>,
+    /// Of an answer that is to be remembered.
+    record: Option<Record>,
     /// What happened after the deltas that were just told.
     failure: Option<ApiError>,
     /// When something was last sent to the client.
@@ -58,6 +63,13 @@ pub(crate) enum Step {
     Done(Box<Outcome>),
     /// The answer cannot be completed.
     Failed(ApiError),
+}
+
+/// An answer as it comes.
+struct Record {
+    note: Note,
+    tokens: Vec<TokenId>,
+    told: Whole,
 }
 
 /// How an answer ended.
@@ -90,12 +102,8 @@ impl Run {
     ///
     /// # Errors
     /// What the engine's refusal means for the client.
-    pub(crate) fn submit(
-        backend: Backend,
-        place: Place,
-        request: GenerateRequest,
-        parser: OutputParser,
-    ) -> Result<Run, ApiError> {
+    pub(crate) fn submit(backend: Backend, place: Place, ready: Ready) -> Result<Run, ApiError> {
+        let Ready { request, parser, note } = ready;
         // The queue holds all that can come, so it never fills; blocks of it are allocated as they are used.
         let mut left = request.max_tokens as usize + OTHER_EVENTS;
         let (sender, events) = mpsc::channel(left);
@@ -123,6 +131,7 @@ impl Run {
             reasoning: 0,
             scores: Scores::default(),
             held_scores: Vec::new(),
+            record: note.map(|note| Record { note, tokens: Vec::new(), told: Whole::default() }),
             failure: None,
             quiet_since: tokio::time::Instant::now(),
         })
@@ -137,12 +146,26 @@ impl Run {
         };
         let metrics = self.place.metrics();
         match &step {
-            Step::Deltas(..) | Step::Silence => {}
+            Step::Silence => {}
+            Step::Deltas(deltas, _) => {
+                if let Some(record) = &mut self.record {
+                    record.told.add(deltas.clone(), Scores::default());
+                }
+            }
             Step::Done(outcome) => {
                 metrics.finished(outcome.reason, outcome.counts, outcome.timings);
                 let (calls, unreadable) = self.parser.called();
                 metrics.tool_calls.add(calls as u64);
                 metrics.unreadable_calls.add(unreadable.into());
+                // What was cut, or says more than was told, is not what the client sends back.
+                if outcome.reason != Reason::Length
+                    && outcome.stop_string.is_none()
+                    && !unreadable
+                    && let Some(mut record) = self.record.take()
+                {
+                    record.told.add(outcome.last.clone(), Scores::default());
+                    record.note.keep(record.tokens, record.told, &*self.codec);
+                }
             }
             Step::Failed(_) => {
                 metrics.failed();
@@ -216,6 +239,9 @@ impl Run {
             return;
         }
         self.sampled += 1;
+        if let Some(record) = &mut self.record {
+            record.tokens.push(chosen.token);
+        }
         let (reasoning, content) = (self.parser.in_reasoning(), self.parser.in_content());
         let mut deltas = Deltas::default();
         let mut text = String::new();

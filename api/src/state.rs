@@ -13,6 +13,7 @@ use crate::codec::ChatCodec;
 use crate::config::ApiConfig;
 use crate::error::ApiError;
 use crate::grammar::Grammars;
+use crate::memory::Memory;
 use crate::metrics::Metrics;
 
 /// The engine, and the language of its model.
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) state: Arc<ApiState>,
     /// When the server started, in seconds of Unix time.
     pub(crate) started: u64,
+    /// How the latest answers were written.
+    pub(crate) memory: Arc<Memory>,
     grammars: OnceLock<Result<Arc<Grammars>, ApiError>>,
     draining: AtomicBool,
     running: AtomicUsize,
@@ -76,6 +79,7 @@ impl Shared {
             metrics: Arc::new(Metrics::new()),
             state,
             started: unix_seconds(),
+            memory: Arc::default(),
             grammars: OnceLock::new(),
             draining: AtomicBool::new(false),
             running: AtomicUsize::new(0),

@@ -9,6 +9,7 @@ mod chat;
 mod completions;
 mod form;
 mod lifecycle;
+mod memory;
 mod messages;
 mod openai_clients;
 mod options;

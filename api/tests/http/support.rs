@@ -26,7 +26,8 @@ pub(crate) const DSML: u32 = 258;
 pub(crate) const EOS: u32 = 259;
 pub(crate) const BOS: u32 = 263;
 
-/// Bytes are tokens, and a few markers follow them. A prompt is the contents of the messages.
+/// Bytes are tokens, and a few markers follow them. A prompt is the contents of the messages of the user, and those of the
+/// model as they were written if that is known.
 pub(crate) struct ByteCodec;
 
 impl ChatCodec for ByteCodec {
@@ -37,6 +38,12 @@ impl ChatCodec for ByteCodec {
     fn encode(&self, conversation: &Conversation) -> Encoded {
         let mut prompt = Vec::new();
         for message in &conversation.messages {
+            if let Message::Assistant(turn) = message {
+                match &turn.written {
+                    Some(written) => prompt.extend([&written.thoughts, &written.rest].into_iter().flatten().flatten()),
+                    None => prompt.extend(turn.content.bytes().map(|byte| TokenId(byte.into()))),
+                }
+            }
             if let Message::User(parts) = message {
                 for part in parts {
                     let text = if let Part::Text(text) = part { text } else { "[Unsupported Image]" };
@@ -49,6 +56,9 @@ impl ChatCodec for ByteCodec {
             Some(_) => Opening::Reasoning,
             None => Opening::Content,
         };
+        if opening == Opening::ToolCalls {
+            prompt.extend(tokens("</think>\n\n<｜DSML｜tool_calls>\n").into_iter().map(TokenId));
+        }
         Encoded { prompt, opening }
     }
 

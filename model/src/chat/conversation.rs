@@ -1,5 +1,8 @@
 //! A conversation as the encoder takes it, whichever protocol it came by.
 
+use std::sync::Arc;
+
+use luce_core::TokenId;
 use serde_json::{Map, Value};
 
 /// A request's conversation and what bears on its prompt.
@@ -69,6 +72,25 @@ pub struct Assistant {
     /// The turn is unfinished and the model goes on with it. Only for the last message, without calls; elsewhere it has no
     /// effect.
     pub prefix: bool,
+    /// How the model wrote it, where that is known. Used in place of the texts.
+    pub written: Option<Arc<Written>>,
+}
+
+/// The tokens of a turn as the model wrote them. Its text, encoded again, may be cut into other tokens, and then no state
+/// that was computed for what follows could be used again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// What it thought, up to and with the end of it; `None` when it did not think.
+    pub thoughts: Option<Vec<TokenId>>,
+    /// What came after that, without the end of the turn; `None` when the thinking was never ended, and all is in it.
+    pub rest: Option<Vec<TokenId>>,
+}
+
+impl Written {
+    /// Number of tokens.
+    pub fn length(&self) -> usize {
+        [&self.thoughts, &self.rest].into_iter().flatten().map(Vec::len).sum()
+    }
 }
 
 /// A piece of a message. Pieces are joined with an empty line.

@@ -210,6 +210,11 @@ impl Encoder<'_> {
 
     fn assistant(&mut self, turn: &Assistant) {
         self.out.special(Spelling::Assistant);
+        if self.written(turn) {
+            self.out.special(Spelling::Eos);
+            self.last = Last::Nothing;
+            return;
+        }
         if self.keep_reasoning {
             self.out.special(Spelling::Think);
             self.model_text(turn.reasoning.as_deref().unwrap_or_default());
@@ -221,6 +226,28 @@ impl Encoder<'_> {
         }
         self.out.special(Spelling::Eos);
         self.last = Last::Nothing;
+    }
+
+    /// A turn as the model wrote it, if that is known and fits: one without thoughts, or whose thoughts are not to be seen,
+    /// gets the marker that ends them.
+    fn written(&mut self, turn: &Assistant) -> bool {
+        let Some(written) = &turn.written else { return false };
+        match (&written.thoughts, &written.rest) {
+            (Some(thoughts), rest) if self.keep_reasoning => {
+                self.out.special(Spelling::Think);
+                self.out.written(thoughts);
+                self.out.written(rest.as_deref().unwrap_or_default());
+            }
+            (_, Some(rest)) => {
+                if self.keep_reasoning {
+                    self.out.special(Spelling::Think);
+                }
+                self.out.special(Spelling::EndThink);
+                self.out.written(rest);
+            }
+            (_, None) => return false,
+        }
+        true
     }
 
     /// A turn that the model goes on with: always with its reasoning, and still in it when nothing was said yet.

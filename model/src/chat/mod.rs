@@ -28,7 +28,7 @@ mod tools;
 
 pub use carry::{carried, carry};
 pub use conversation::{
-    AnswerFormat, Arguments, Assistant, Conversation, Effort, Message, Part, Tool, ToolCall, ToolChoice,
+    AnswerFormat, Arguments, Assistant, Conversation, Effort, Message, Part, Tool, ToolCall, ToolChoice, Written,
 };
 pub use format::{ChatFormat, EffortProfile, Rendered, SamplingDefaults};
 pub use json::write_json;

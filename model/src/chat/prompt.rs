@@ -1,5 +1,7 @@
 //! A prompt: structural tokens and plain texts in turn.
 
+use std::borrow::Cow;
+
 use luce_core::TokenId;
 
 use crate::tokenizer::{Spelling, Tokenizer};
@@ -11,6 +13,8 @@ pub enum Segment {
     Special(Spelling),
     /// Text between two of them; never empty, never next to another text.
     Plain(String),
+    /// Tokens that the model wrote.
+    Written(Vec<TokenId>),
 }
 
 /// Where a prompt leaves the model, so where its answer begins.
@@ -37,13 +41,15 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// The prompt as one text, for reading; encoding it again need not give the same tokens.
+    /// The prompt as one text, for reading; encoding it again need not give the same tokens. Of tokens that the model wrote
+    /// it has the number only.
     pub fn text(&self) -> String {
         self.segments
             .iter()
             .map(|segment| match segment {
-                Segment::Special(spelling) => spelling.text(),
-                Segment::Plain(text) => text,
+                Segment::Special(spelling) => Cow::Borrowed(spelling.text()),
+                Segment::Plain(text) => Cow::Borrowed(text.as_str()),
+                Segment::Written(tokens) => Cow::Owned(format!("[{} tokens]", tokens.len())),
             })
             .collect()
     }
@@ -61,6 +67,11 @@ pub(super) fn tokens(segments: &[Segment], tokenizer: &Tokenizer) -> Vec<TokenId
     for segment in segments {
         match segment {
             Segment::Plain(plain) => text.push_str(plain),
+            Segment::Written(tokens) => {
+                tokenizer.encode_plain_into(&text, &mut ids);
+                text.clear();
+                ids.extend_from_slice(tokens);
+            }
             Segment::Special(spelling) => match tokenizer.specials().get(*spelling) {
                 Some(id) => {
                     tokenizer.encode_plain_into(&text, &mut ids);
@@ -85,6 +96,13 @@ impl Builder {
     /// Appends a structural token.
     pub(super) fn special(&mut self, spelling: Spelling) {
         self.segments.push(Segment::Special(spelling));
+    }
+
+    /// Appends tokens as they are.
+    pub(super) fn written(&mut self, tokens: &[TokenId]) {
+        if !tokens.is_empty() {
+            self.segments.push(Segment::Written(tokens.to_vec()));
+        }
     }
 
     /// Appends text as it is.

@@ -47,7 +47,7 @@ pub(crate) async fn answer(
     };
     let prompt = ready.request.prompt.len();
     let log = Log { endpoint: "chat", request_id: request_id.to_owned(), prompt, begun: Instant::now() };
-    let run = Run::submit(backend, place, ready.request, ready.parser)?;
+    let run = Run::submit(backend, place, ready)?;
     let keep_alive = Duration::from_secs(shared.config.keep_alive);
     if ask.options.stream {
         let include_usage = ask.options.include_usage;

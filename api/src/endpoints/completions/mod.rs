@@ -46,7 +46,7 @@ pub(crate) async fn answer(
     };
     let prompt = ready.request.prompt.len();
     let log = Log { endpoint: "completions", request_id: request_id.to_owned(), prompt, begun: Instant::now() };
-    let run = Run::submit(backend, place, ready.request, ready.parser)?;
+    let run = Run::submit(backend, place, ready)?;
     if options.stream {
         let keep_alive = Duration::from_secs(shared.config.keep_alive);
         let answer = Answer { run, head, log, include_usage: options.include_usage, keep_alive };

@@ -63,7 +63,7 @@ pub(super) fn read(body: &Map<String, Value>, shared: &Shared, backend: &Backend
         logprobs: options.logprobs,
         constraint: constraint.map(|guide| Box::new(guide) as Box<dyn luce_core::Constraint>),
     };
-    Ok(Completion { options, echo, ready: Ready { request, parser } })
+    Ok(Completion { options, echo, ready: Ready { request, parser, note: None } })
 }
 
 /// The prompt as the client wrote it: a text in which spellings of markers are the markers, or token ids.

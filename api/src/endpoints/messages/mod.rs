@@ -50,7 +50,7 @@ pub(crate) async fn answer(
             && ask.options.max_tokens != Some(max_tokens),
     };
     let log = Log { endpoint: "messages", request_id: request_id.to_owned(), prompt, begun: Instant::now() };
-    let run = Run::submit(backend, place, ready.request, ready.parser)?;
+    let run = Run::submit(backend, place, ready)?;
     let mut response = if ask.options.stream {
         let keep_alive = Duration::from_secs(shared.config.keep_alive);
         let prompt = u32::try_from(prompt).unwrap_or(u32::MAX);
@@ -76,7 +76,7 @@ pub(crate) async fn count(
 ) -> Result<HttpResponse, ApiError> {
     let codec = Arc::clone(&shared.known()?.codec);
     let bytes = body::read(http.headers(), payload, &shared.config).await?;
-    let encode = move |ask: &Ask, _: &Shared| Ok(codec.encode(&ask.conversation).prompt.len());
+    let encode = move |ask: &Ask, shared: &Shared| Ok(ask.encode(shared, &*codec).prompt.len());
     let (_, _, tokens) = read(bytes, shared, shared.known()?.codec.family(), encode).await?;
     Ok(HttpResponse::Ok().json(json!({"input_tokens": tokens})))
 }

@@ -59,7 +59,7 @@ pub(crate) async fn answer(
     };
     let prompt = ready.request.prompt.len();
     let log = Log { endpoint: "responses", request_id: request_id.to_owned(), prompt, begun: Instant::now() };
-    let run = Run::submit(backend, place, ready.request, ready.parser)?;
+    let run = Run::submit(backend, place, ready)?;
     if stream {
         let keep_alive = Duration::from_secs(shared.config.keep_alive);
         return Ok(sse::response(Answer { run, events, log, keep_alive, silent: 0 }.events()));
@@ -78,9 +78,10 @@ pub(crate) async fn count(
 ) -> Result<HttpResponse, ApiError> {
     let codec = Arc::clone(&shared.known()?.codec);
     let bytes = body::read(http.headers(), payload, &shared.config).await?;
+    let shared = Arc::clone(shared);
     let work = move || {
         let (ask, _) = request::read(&body::parse(&bytes)?, codec.family())?;
-        Ok(codec.encode(&ask.conversation).prompt.len())
+        Ok(ask.encode(&shared, &*codec).prompt.len())
     };
     let tokens = web::block(work).await.unwrap_or_else(|_| Err(unread()))?;
     Ok(HttpResponse::Ok().json(json!({"object": "response.input_tokens", "input_tokens": tokens})))

@@ -103,7 +103,7 @@ impl<'t> Reader<'t> {
         let reasoning = (!thoughts.is_empty()).then(|| thoughts.join("\n\n"));
         let content = joined(parts);
         let prefix = last && calls.is_empty() && !(content.is_empty() && reasoning.is_none());
-        self.messages.push(Message::Assistant(Assistant { reasoning, content, calls, prefix }));
+        self.messages.push(Message::Assistant(Assistant { reasoning, content, calls, prefix, written: None }));
     }
 
     /// A system message inside the conversation. It may be empty, to carry an effort or tools.

@@ -89,6 +89,7 @@ fn assistant(map: &Map<String, Value>, at: &str, parts: Vec<Part>) -> Result<Ass
         content: joined(parts),
         calls,
         prefix: read::boolean(map, at, "prefix")?.unwrap_or(false),
+        written: None,
     })
 }
 
