@@ -85,8 +85,8 @@ impl Supervisor {
         }
     }
 
+    /// The engine is broken; whoever waits for it says so.
     fn give_up(&mut self, why: &str) {
-        tracing::error!(why, "the engine is broken");
         self.shared.set(Lifecycle::Broken(why.to_owned()));
         self.tell(LeaderMessage::Lost(why.to_owned()));
         if let Err(e) = self.scheduler.try_send(Refuse(why.to_owned())) {
@@ -234,6 +234,7 @@ impl Handler<PlaneFailed> for Supervisor {
             return;
         }
         if generation == u64::MAX {
+            tracing::error!(why, "the leader has failed; the engine is broken");
             self.give_up(&why);
             return;
         }
@@ -248,6 +249,7 @@ impl Handler<PlaneFailed> for Supervisor {
         self.failures.push(now);
         let stopped = self.stop_units();
         if self.failures.len() > RESTARTS {
+            tracing::error!(why, "the data plane has failed too often; the engine is broken");
             ctx.spawn(stopped.into_actor(self).map(|_, _, _| ()));
             self.give_up(&format!("{why}; it is failure {} within a minute", self.failures.len()));
             return;
@@ -256,7 +258,10 @@ impl Handler<PlaneFailed> for Supervisor {
         ctx.spawn(stopped.into_actor(self).map(move |stopped, act: &mut Supervisor, ctx| match stopped {
             Ok(()) if !act.stopping => act.load(ctx),
             Ok(()) => {}
-            Err(hangs) => act.give_up(&format!("{why}; {hangs}")),
+            Err(hangs) => {
+                tracing::error!(why, hangs, "the data plane does not end; the engine is broken");
+                act.give_up(&format!("{why}; {hangs}"));
+            }
         }));
     }
 }
