@@ -35,7 +35,7 @@ impl<'a> Product<'a> {
         let stride = act_bytes(format, WIDTH);
         let mut acts = vec![0; act_rows * stride];
         for (row, out) in acts.chunks_mut(stride).enumerate() {
-            let x: Vec<f32> = (0..WIDTH).map(|i| ((row * WIDTH + i) as f32 * 0.7).sin()).collect();
+            let x: Vec<f32> = (0..WIDTH).map(|i| ((row + i * 37) % 101) as f32 / 50.0 - 1.0).collect();
             quantize(format, &x, out);
         }
         Product { dtype, format, weights: &memory[..rows * row_bytes], rows, acts, act_rows }

@@ -92,7 +92,7 @@ fn texts<'v>(value: &'v Value, reasoning: bool, out: &mut Vec<&'v str>) {
                 match (key.as_str(), value) {
                     ("reasoning_content", _) if !reasoning => {}
                     ("text" | "content" | "reasoning_content" | "output" | "input", Value::String(text)) => {
-                        out.push(text)
+                        out.push(text);
                     }
                     ("encrypted_content" | "id" | "call_id" | "arguments", _) => {}
                     (_, nested) => texts(nested, reasoning, out),

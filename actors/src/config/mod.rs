@@ -4,7 +4,7 @@
 //! checks that the actors of each box can serve the model together. [`Loaded::print`] says where each value came from.
 //!
 //! Every key is defined once, in `keys`: type, default, range and meaning. The reader, the printed configuration and the
-//! tables of `docs/configuration.md` ([`reference`]) follow from it. Mistakes are [`ConfigError`]s, one line each, and
+//! tables of `docs/configuration.md` ([`reference()`]) follow from it. Mistakes are [`ConfigError`]s, one line each, and
 //! [`ConfigError::excerpt`] marks the place in the file.
 
 mod api;

@@ -29,11 +29,14 @@ pub(crate) enum Order {
     Stop,
 }
 
+/// The choice for a span with a pick.
+pub(crate) type SpanChoice = (SequenceId, Result<Choice, String>);
+
 /// What became of a band.
 pub(crate) struct Sampled {
     pub(crate) spec: Arc<BandSpec>,
-    /// A choice for each span with a pick, or why the whole band failed.
-    pub(crate) choices: Result<Vec<(SequenceId, Result<Choice, String>)>, BandFailure>,
+    /// One for each span with a pick, or why the whole band failed.
+    pub(crate) choices: Result<Vec<SpanChoice>, BandFailure>,
 }
 
 /// The sampler's thread.
@@ -106,7 +109,7 @@ impl Sampler {
         end: &BandEnd,
         open: &mut HashMap<SequenceId, Box<SamplerState>>,
         row: &mut Vec<f32>,
-    ) -> Vec<(SequenceId, Result<Choice, String>)> {
+    ) -> Vec<SpanChoice> {
         let picks = end.spec.spans.iter().filter(|s| s.picks > 0).enumerate();
         picks
             .filter_map(|(pick, span)| {

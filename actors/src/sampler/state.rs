@@ -46,7 +46,7 @@ impl SamplerState {
         }
     }
 
-    /// The token for `position` from `logits`, [vocabulary], which are changed.
+    /// The token for `position` from `logits` \[vocabulary\], which are changed.
     ///
     /// # Errors
     /// Why nothing can be chosen: every logit is NaN, or the constraint allows nothing.

@@ -23,6 +23,7 @@ pub(crate) struct Guide {
     block: Option<Matcher>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one per answer, and it is bound for most of its life")]
 enum Phase {
     /// Tokens that may still be thought.
     Thinking(Option<u32>),

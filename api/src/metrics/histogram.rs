@@ -28,12 +28,6 @@ impl Histogram {
         self.sum_millionths.fetch_add((value * 1e6) as u64, Ordering::Relaxed);
     }
 
-    /// Number and sum of the observations.
-    pub(crate) fn totals(&self) -> (u64, f64) {
-        let count = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
-        (count, self.sum_millionths.load(Ordering::Relaxed) as f64 / 1e6)
-    }
-
     /// Appends the lines of `name`.
     pub(crate) fn write(&self, name: &str, out: &mut String) {
         let mut below = 0;
@@ -60,6 +54,5 @@ mod tests {
         let lines =
             ["x_bucket{le=\"0.5\"} 2", "x_bucket{le=\"2\"} 3", "x_bucket{le=\"+Inf\"} 4", "x_sum 4.75", "x_count 4"];
         assert_eq!(text.lines().collect::<Vec<_>>(), lines);
-        assert_eq!(histogram.totals(), (4, 4.75));
     }
 }

@@ -1,6 +1,8 @@
 //! The vocabularies that tests use: DeepSeek V4's published one, and V4.1's as the golden cases know it (the same file
 //! with two added tokens renamed).
 
+#![allow(dead_code, reason = "each test takes what it needs")]
+
 use std::path::Path;
 use std::sync::LazyLock;
 
