@@ -114,16 +114,28 @@ fn greedy_decode_in_f32_reproduces_all_golden_tokens() {
 }
 
 #[test]
-fn qat_logits_follow_the_reference_at_nearly_every_position() {
+fn qat_logits_follow_the_reference_at_nearly_every_position_in_every_chunking_and_on_two_devices() {
     for model in MODELS {
         let bytes = cases::bytes(model);
         let golden = SafeTensors::deserialize(&bytes).unwrap();
-        let rig = Rig::new(model, Setup { qat: true, ..Setup::f32() });
         let mut pool = Vec::new();
-        for case in cases(&golden, "qat.") {
-            pool.extend(compare(&case, &rig.logits(&case.tokens, 64), rig.vocab()));
+        let mut bits: Vec<Vec<f32>> = Vec::new();
+        for devices in [1, 2] {
+            let rig = Rig::new(model, Setup { devices, qat: true, ..Setup::f32() });
+            for (i, case) in cases(&golden, "qat.").iter().enumerate() {
+                let whole = rig.logits(&case.tokens, usize::MAX >> 1);
+                for chunk in [5, 1] {
+                    assert!(rig.logits(&case.tokens, chunk) == whole, "{model} {} in chunks of {chunk}", case.name);
+                }
+                if devices == 1 {
+                    pool.extend(compare(case, &whole, rig.vocab()));
+                    bits.push(whole);
+                } else {
+                    assert!(bits[i] == whole, "{model} {} on {devices} devices", case.name);
+                }
+            }
+            rig.stop();
         }
-        rig.stop();
         let good = pool.iter().filter(|d| d.0 <= 1e-2).count();
         row(model, "qat f32", "positions within 1e-2", format!("{good} of {}", pool.len()), "18 of 20");
         assert!(pool.len() >= 20 && good * 20 >= pool.len() * 18, "{model}: {good} of {}", pool.len());
