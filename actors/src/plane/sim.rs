@@ -192,11 +192,20 @@ fn run(owners: u8, fuse: Fuse, seed: u64, faults: bool) -> Result<World, TestCas
             }
             continue;
         }
-        let (from, to) = waiting[world.random.below(waiting.len())];
-        match world.channels.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
-            Some(Message::Announce(band)) => machines[to].on_announce(band),
-            Some(Message::Token(token)) => machines[to].on_token(&token),
-            Some(Message::Stop) | None => unreachable!("nobody stops here"),
+        // An actor drains its mailbox before it chooses what to fire: several nodes may be ready at once.
+        let (_, to) = waiting[world.random.below(waiting.len())];
+        for _ in 0..1 + world.random.below(12) {
+            let senders: Vec<usize> =
+                world.channels.iter().filter(|((_, t), c)| *t == to && !c.is_empty()).map(|(&(f, _), _)| f).collect();
+            if senders.is_empty() {
+                break;
+            }
+            let from = senders[world.random.below(senders.len())];
+            match world.channels.get_mut(&(from, to)).and_then(VecDeque::pop_front) {
+                Some(Message::Announce(band)) => machines[to].on_announce(band),
+                Some(Message::Token(token)) => machines[to].on_token(&token),
+                Some(Message::Stop) | None => unreachable!("nobody stops here"),
+            }
         }
         machines[to].run(&mut Hand { world: &mut world, me: to });
     }
