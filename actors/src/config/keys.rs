@@ -49,7 +49,7 @@ settings! {
             example: "roles = [\"dense\", \"experts\", \"logits\", \"reduce\"], or some of them",
         },
         /// Threads that compute; 0: the cores are shared out between the actors.
-        pub threads: usize = Number { default: 0, least: 0, most: 4096 },
+        pub threads: usize = Number { default: 0, least: 0, most: 1024 },
         /// Binds each thread to a core.
         pub pin: bool = Flag { default: false },
         /// Most bytes of its buffers together.
@@ -73,13 +73,13 @@ settings! {
         /// Prompt tokens that one pass takes.
         pub chunk: u32 = Number { default: 512, least: 1, most: u32::MAX },
         /// Bands of a chunk that are on their way through the actors at a time.
-        pub bands_in_flight: u32 = Number { default: 2, least: 1, most: u32::MAX },
+        pub bands_in_flight: u32 = Number { default: 2, least: 1, most: 1024 },
     }
 
     /// How answers are written.
     pub struct Decode {
         /// Sequences that are decoded together.
-        pub max_sequences: u32 = Number { default: 4, least: 1, most: u32::MAX },
+        pub max_sequences: u32 = Number { default: 4, least: 1, most: 65_535 },
     }
 
     /// How an actor waits for its next message.
