@@ -67,7 +67,7 @@ fn mistakes_in_the_configuration_are_named_with_their_line() {
     says(&error(CPU, &["schedule.max_queue=many"]), &["--set schedule.max_queue=many", "an integer"]);
     says(&error(CPU, &["api.max_body=lots"]), &["--set api.max_body=lots", "`api.max_body`"]);
     says(&error(CPU, &["api.listen=0.0.0.0:0"]), &["api.listen = 0.0.0.0:0", "other machines", "api.allow_remote"]);
-    says(&error(CPU, &["box.main.actor.cpu.threads=2000"]), &["actor cpu", "threads = 2000", "at most"]);
+    says(&error(CPU, &["box.main.actor.cpu.threads=2000"]), &["threads` = 2000", "out of range", "0 to 1024"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     says(&error(CPU, &[&format!("api.listen={address}")]), &["cannot listen on", &address, "api.listen"]);
