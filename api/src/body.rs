@@ -56,6 +56,17 @@ fn check_headers(headers: &HeaderMap, max_body: usize) -> Result<(), ApiError> {
     }
 }
 
+/// Does the work on a body on a thread that may block: what a long prompt takes are many milliseconds.
+///
+/// # Errors
+/// Those of the work, and 500 where the thread fails.
+pub(crate) async fn work<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let failed = |_| Err(ApiError::internal("the request could not be read: a thread failed"));
+    actix_web::web::block(work).await.unwrap_or_else(failed)
+}
+
 /// Parses a body. Nesting deeper than 127 levels is refused.
 ///
 /// # Errors

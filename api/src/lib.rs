@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod access;
+mod answer;
 mod ask;
 mod body;
 mod codec;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use actix_web::web::Payload;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse};
 use luce_core::{Served, TokenId};
 use luce_model::chat::{Conversation, Defaults, anthropic, openai, responses};
 use luce_model::tokenizer::Spelling;
@@ -39,7 +39,7 @@ pub(crate) async fn answer(
     let backend = shared.known()?.clone();
     let bytes = body::read(http.headers(), payload, &shared.config).await?;
     let shared = Arc::clone(shared);
-    let done = web::block(move || {
+    let answer = body::work(move || {
         let body = body::parse(&bytes)?;
         let codec = &*backend.codec;
         match work {
@@ -47,9 +47,8 @@ pub(crate) async fn answer(
             Work::Detokenize => detokenize(&body, codec, backend.generate.served()),
             Work::ApplyTemplate => apply_template(&body, dialect, codec, &shared.config),
         }
-    });
-    let answer =
-        done.await.unwrap_or_else(|_| Err(ApiError::internal("the request could not be read: a thread failed")))?;
+    })
+    .await?;
     Ok(HttpResponse::Ok().json(answer))
 }
 

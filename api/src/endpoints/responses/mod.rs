@@ -6,23 +6,23 @@ mod object;
 mod request;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use actix_web::web::Payload;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
-use futures_core::Stream;
-use futures_util::{StreamExt, stream};
+use futures_util::stream;
 use serde_json::{Map, Value, json};
 
 use self::events::Events;
 use self::object::Object;
 use self::request::Wishes;
-use super::chat::Log;
 use super::models;
+use crate::answer::{self, Log, Writer};
 use crate::ask::{Ask, Ready};
 use crate::error::ApiError;
-use crate::run::{Run, Step};
+use crate::parser::Deltas;
+use crate::run::{Outcome, Run};
+use crate::scores::Scores;
 use crate::state::{Backend, Shared, unix_seconds};
 use crate::{body, ids, sse};
 
@@ -57,14 +57,21 @@ pub(crate) async fn answer(
         }
         Err(error) => return Err(error),
     };
-    let prompt = ready.request.prompt.len();
-    let log = Log { endpoint: "responses", request_id: request_id.to_owned(), prompt, begun: Instant::now() };
+    let log = Log::new("responses", request_id, ready.request.prompt.len());
     let run = Run::submit(backend, place, ready)?;
     if stream {
-        let keep_alive = Duration::from_secs(shared.config.keep_alive);
-        return Ok(sse::response(Answer { run, events, log, keep_alive, silent: 0 }.events()));
+        let mut first = String::new();
+        events.start();
+        write(&mut events, &mut first);
+        return Ok(answer::stream(run, log, &shared.config, first, Stream { events, silent: 0 }));
     }
-    whole(run, events, &log).await
+    let add = |deltas, scores| {
+        events.deltas(deltas, scores);
+        // Only the items count.
+        events.take();
+    };
+    let outcome = answer::collect(run, &log, add).await?;
+    Ok(HttpResponse::Ok().json(events.end(&outcome, unix_seconds())))
 }
 
 /// The exact length of the prompt that `/v1/responses` would build. It does not wait for the engine.
@@ -79,16 +86,12 @@ pub(crate) async fn count(
     let codec = Arc::clone(&shared.known()?.codec);
     let bytes = body::read(http.headers(), payload, &shared.config).await?;
     let shared = Arc::clone(shared);
-    let work = move || {
+    let encode = move || {
         let (ask, _) = request::read(&body::parse(&bytes)?, codec.family())?;
         Ok(ask.encode(&shared, &*codec).prompt.len())
     };
-    let tokens = web::block(work).await.unwrap_or_else(|_| Err(unread()))?;
+    let tokens = body::work(encode).await?;
     Ok(HttpResponse::Ok().json(json!({"object": "response.input_tokens", "input_tokens": tokens})))
-}
-
-fn unread() -> ApiError {
-    ApiError::internal("the request could not be read: a thread failed")
 }
 
 /// A request that makes a response, if only a failed one.
@@ -99,10 +102,10 @@ struct Read {
     ready: Result<Ready, ApiError>,
 }
 
-/// Parses, checks and encodes a body, on a thread that may block: a long conversation takes many milliseconds.
+/// Parses, checks and encodes a body.
 async fn read(bytes: Vec<u8>, shared: &Arc<Shared>, backend: Backend) -> Result<Read, ApiError> {
     let shared = Arc::clone(shared);
-    let work = move || {
+    body::work(move || {
         let body: Map<String, Value> = body::parse(&bytes)?;
         let (ask, mut wishes) = request::read(&body, backend.codec.family())?;
         wishes.summary &= shared.config.reasoning_summaries;
@@ -112,29 +115,8 @@ async fn read(bytes: Vec<u8>, shared: &Arc<Shared>, backend: Backend) -> Result<
         let object = Object::new(&body, &ask.conversation, &sampling, &model, &id, unix_seconds());
         let ready = ask.prepare(&shared, &backend);
         Ok(Read { ask, wishes, object, ready })
-    };
-    web::block(work).await.unwrap_or_else(|_| Err(unread()))
-}
-
-async fn whole(mut run: Run, mut events: Events, log: &Log) -> Result<HttpResponse, ApiError> {
-    loop {
-        match run.next(Duration::from_secs(3600)).await {
-            Step::Deltas(deltas, scores) => events.deltas(deltas, scores),
-            // Nothing can be sent before the answer is whole.
-            Step::Silence => {}
-            Step::Failed(error) => {
-                log.failed(&error);
-                return Err(error);
-            }
-            Step::Done(mut outcome) => {
-                events.deltas(std::mem::take(&mut outcome.last), std::mem::take(&mut outcome.last_scores));
-                log.done(&outcome);
-                return Ok(HttpResponse::Ok().json(events.end(&outcome, unix_seconds())));
-            }
-        }
-        // Only the items count.
-        events.take();
-    }
+    })
+    .await
 }
 
 fn write(events: &mut Events, text: &mut String) {
@@ -143,56 +125,38 @@ fn write(events: &mut Events, text: &mut String) {
     }
 }
 
-/// A streamed answer.
-struct Answer {
-    run: Run,
+/// The events of a streamed answer.
+struct Stream {
     events: Events,
-    log: Log,
-    keep_alive: Duration,
     /// Silent spells since the last event.
     silent: u32,
 }
 
-impl Answer {
-    /// Its events. The first come at once, before the prompt is computed; dropping the stream cancels the request.
-    fn events(mut self) -> impl Stream<Item = Result<Bytes, actix_web::Error>> + 'static {
-        let mut first = String::new();
-        self.events.start();
-        write(&mut self.events, &mut first);
-        let rest = stream::unfold(Some(self), |answer| async {
-            let mut answer = answer?;
-            let (text, goes_on) = answer.next().await;
-            Some((Ok(Bytes::from(text)), goes_on.then_some(answer)))
-        });
-        stream::once(std::future::ready(Ok(Bytes::from(first)))).chain(rest)
+impl Writer for Stream {
+    fn silence(&mut self, out: &mut String) {
+        self.silent += 1;
+        if self.silent <= COMMENTS {
+            out.push_str(sse::KEEP_ALIVE);
+            return;
+        }
+        self.silent = 0;
+        self.events.in_progress();
+        write(&mut self.events, out);
     }
 
-    /// The next events, and whether more follow.
-    async fn next(&mut self) -> (String, bool) {
-        let mut goes_on = true;
-        let step = self.run.next(self.keep_alive).await;
-        self.silent = if matches!(step, Step::Silence) { self.silent + 1 } else { 0 };
-        match step {
-            Step::Silence if self.silent <= COMMENTS => return (sse::KEEP_ALIVE.to_owned(), true),
-            Step::Silence => {
-                self.silent = 0;
-                self.events.in_progress();
-            }
-            Step::Deltas(deltas, scores) => self.events.deltas(deltas, scores),
-            Step::Done(mut outcome) => {
-                self.events.deltas(std::mem::take(&mut outcome.last), std::mem::take(&mut outcome.last_scores));
-                self.events.end(&outcome, unix_seconds());
-                self.log.done(&outcome);
-                goes_on = false;
-            }
-            Step::Failed(error) => {
-                self.events.fail(&error);
-                self.log.failed(&error);
-                goes_on = false;
-            }
-        }
-        let mut text = String::new();
-        write(&mut self.events, &mut text);
-        (text, goes_on)
+    fn deltas(&mut self, deltas: Deltas, scores: Scores, out: &mut String) {
+        self.silent = 0;
+        self.events.deltas(deltas, scores);
+        write(&mut self.events, out);
+    }
+
+    fn end(&mut self, outcome: &Outcome, out: &mut String) {
+        self.events.end(outcome, unix_seconds());
+        write(&mut self.events, out);
+    }
+
+    fn fail(&mut self, error: &ApiError, out: &mut String) {
+        self.events.fail(error);
+        write(&mut self.events, out);
     }
 }
