@@ -1,6 +1,8 @@
 //! What the engine chose and computed on the way, against the golden values: experts and their weights, index rows,
 //! candidate rows, Engram rows, streams and the final hidden state.
 
+use luce_model::StageKind;
+
 use crate::cases::Case;
 use crate::rig::{Rig, Values};
 
@@ -71,8 +73,8 @@ impl Compare<'_> {
         let margin = self.case.floats("margin.router").unwrap();
         let (n, k) = (self.case.tokens.len(), self.rig.config.experts_used as usize);
         for l in self.layers() {
-            let (_, ids) = self.values.get("ffn.ids", l, "route", i32::from_le_bytes);
-            let (_, shares) = self.values.get("ffn.weights", l, "route", f32::from_le_bytes);
+            let (_, ids) = self.values.get("ffn.ids", l, StageKind::Route, i32::from_le_bytes);
+            let (_, shares) = self.values.get("ffn.weights", l, StageKind::Route, f32::from_le_bytes);
             for t in 0..n {
                 let mut row: Vec<(i32, f32)> = (t * k..(t + 1) * k).map(|i| (ids[i], shares[i])).collect();
                 row.sort_by_key(|r| r.0);
@@ -93,7 +95,7 @@ impl Compare<'_> {
         let margin = self.case.floats("margin.index").unwrap_or_default();
         for l in self.layers() {
             let Some(want) = self.case.ints(&format!("index_rows.{l}")) else { continue };
-            let (width, selected) = self.values.get("selected", l, "attention", i32::from_le_bytes);
+            let (width, selected) = self.values.get("selected", l, StageKind::Attention, i32::from_le_bytes);
             for (t, (row, want)) in selected.chunks_exact(width).zip(want.chunks_exact(width - 1)).enumerate() {
                 let mut got = row[1..=row[0] as usize].to_vec();
                 got.sort_unstable();
@@ -109,7 +111,7 @@ impl Compare<'_> {
         let kept = self.rig.config.candidates.expect("a model with golden candidates has them");
         let ratio = self.rig.config.ratio(kept.source.into()) as usize;
         let rows = (self.case.tokens.len() / ratio) as i32;
-        let (width, blocks) = self.values.get("candidates", kept.source, "attention", i32::from_le_bytes);
+        let (width, blocks) = self.values.get("candidates", kept.source, StageKind::Attention, i32::from_le_bytes);
         let room = (kept.blocks * kept.block_size) as usize;
         for (t, (row, want)) in blocks.chunks_exact(width).zip(want.chunks_exact(room)).enumerate() {
             let size = kept.block_size as i32;
@@ -124,18 +126,18 @@ impl Compare<'_> {
     fn engram(&mut self) {
         for l in self.layers() {
             let Some(want) = self.case.ints(&format!("engram_rows.{l}")) else { continue };
-            let (width, got) = self.values.get("engram.ids", l, "engram", i32::from_le_bytes);
+            let (width, got) = self.values.get("engram.ids", l, StageKind::Engram, i32::from_le_bytes);
             for (t, (got, want)) in got.chunks_exact(width).zip(want.chunks_exact(width)).enumerate() {
                 self.check(&format!("Engram rows of layer {l}"), t, None, got, want);
             }
             let last = self.case.floats(&format!("engram_last.{l}")).unwrap();
-            let got = self.last_streams(l, "engram");
+            let got = self.last_streams(l, StageKind::Engram);
             self.report.hidden = self.report.hidden.max(worst(&got, &last, rms(&last)));
         }
     }
 
     /// The first eight values of each stream, last position.
-    fn last_streams(&self, layer: u16, stage: &'static str) -> Vec<f32> {
+    fn last_streams(&self, layer: u16, stage: StageKind) -> Vec<f32> {
         let (width, all) = self.values.get("streams", layer, stage, f32::from_le_bytes);
         let row = &all[all.len() - width..];
         row.chunks_exact(self.rig.config.hidden as usize).flat_map(|s| s[..8].to_vec()).collect()
@@ -146,19 +148,19 @@ impl Compare<'_> {
         let n = self.case.tokens.len();
         let per_layer = last.len() / usize::from(self.rig.config.layers);
         for l in self.layers() {
-            let (width, got) = self.values.get("streams", l, "join", f32::from_le_bytes);
+            let (width, got) = self.values.get("streams", l, StageKind::Join, f32::from_le_bytes);
             let i = usize::from(l);
             let want = &all[i * n..(i + 1) * n];
             for (t, row) in got.chunks_exact(width).enumerate() {
                 let off = (rms(row) - want[t]).abs() / want[t];
                 self.report.streams = self.report.streams.max(off);
             }
-            let got = self.last_streams(l, "join");
+            let got = self.last_streams(l, StageKind::Join);
             let off = worst(&got, &last[i * per_layer..(i + 1) * per_layer], want[n - 1]);
             self.report.streams = self.report.streams.max(off);
         }
         let hidden = self.case.floats("hidden_last").unwrap();
-        let (width, got) = self.values.get("hidden", self.rig.config.layers, "head", f32::from_le_bytes);
+        let (width, got) = self.values.get("hidden", self.rig.config.layers, StageKind::Head, f32::from_le_bytes);
         let off = worst(&got[got.len() - width..], &hidden, rms(&hidden));
         self.report.hidden = self.report.hidden.max(off);
     }

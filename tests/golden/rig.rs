@@ -45,32 +45,19 @@ impl Setup {
 
 /// What a stage wrote, for all rows that were fed: f32 or i32 by the value.
 #[derive(Default)]
-pub(crate) struct Values(BTreeMap<(String, u16, &'static str), (u32, Vec<u8>)>);
+pub(crate) struct Values(BTreeMap<(String, u16, StageKind), (u32, Vec<u8>)>);
 
 impl Values {
     fn add(&mut self, t: Tapped) {
-        let entry = self.0.entry((t.value, t.layer, stage_name(t.stage))).or_default();
+        let entry = self.0.entry((t.value, t.layer, t.stage)).or_default();
         entry.0 = t.width;
         entry.1.extend(t.bytes);
     }
 
     /// Row width and values of `name` as `stage` of `layer` left it.
-    pub(crate) fn get<T>(&self, name: &str, layer: u16, stage: &'static str, of: fn([u8; 4]) -> T) -> (usize, Vec<T>) {
+    pub(crate) fn get<T>(&self, name: &str, layer: u16, stage: StageKind, of: fn([u8; 4]) -> T) -> (usize, Vec<T>) {
         let (width, bytes) = &self.0[&(name.to_owned(), layer, stage)];
         (*width as usize, bytes.chunks_exact(4).map(|b| of(b.try_into().unwrap())).collect())
-    }
-}
-
-fn stage_name(stage: StageKind) -> &'static str {
-    match stage {
-        StageKind::Begin => "begin",
-        StageKind::Engram => "engram",
-        StageKind::Attention => "attention",
-        StageKind::Route => "route",
-        StageKind::Experts { .. } => "experts",
-        StageKind::Shared => "shared",
-        StageKind::Join => "join",
-        StageKind::Head => "head",
     }
 }
 
