@@ -9,7 +9,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::Context;
-use luce_core::{ActorId, Event, Generate, GenerateRequest, Precision, Reduce, SinkClosed};
+use luce_core::{Event, Generate, GenerateRequest, Precision, Reduce, SinkClosed};
 use luce_device::Device;
 use luce_device_cpu::{CpuConfig, CpuDevice};
 use luce_model::ProgramOptions;
@@ -28,7 +28,7 @@ fn answer(model: &Path, question: &str) -> anyhow::Result<String> {
     format.check(&tokenizer)?;
 
     // One device has all roles, and one sequence is alive at a time.
-    let placement = Placement { names: vec!["cpu".into()], dense: ActorId(0), experts: vec![ActorId(0)] };
+    let placement = Placement::single("cpu");
     let program = ProgramOptions {
         precision: Precision::Partner,
         reduce: Reduce::Exact,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use luce_core::{ActorId, Event, Generate, GenerateRequest, Precision, Reduce, SinkClosed, TokenId};
+use luce_core::{Event, Generate, GenerateRequest, Precision, Reduce, SinkClosed, TokenId};
 use luce_device::Device;
 use luce_device_cpu::{CpuConfig, CpuDevice};
 use luce_model::ProgramOptions;
@@ -62,7 +62,7 @@ fn cases(step: usize) -> Vec<Case> {
 fn engine(precision: Precision) -> Engine {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/luce-nano/luce-nano.gguf");
     let model = Model::open(&file).unwrap();
-    let placement = Placement { names: vec!["cpu".into()], dense: ActorId(0), experts: vec![ActorId(0)] };
+    let placement = Placement::single("cpu");
     let program = ProgramOptions {
         precision,
         reduce: Reduce::Exact,

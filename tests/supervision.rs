@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use luce_core::{
-    ActorId, Event, Generate, GenerateRequest, HostBuffer, Lifecycle, Op, Precision, Reduce, SinkClosed, TokenId,
-};
+use luce_core::{Event, Generate, GenerateRequest, HostBuffer, Lifecycle, Op, Precision, Reduce, SinkClosed, TokenId};
 use luce_device::{
     BandLayout, BufferId, Device, DeviceError, DeviceInfo, Launch, Memory, QueueId, SegmentId, Span, Timeline, View,
 };
@@ -114,7 +112,7 @@ impl Rig {
             name: "tiny".into(),
             actors: Vec::new(),
         };
-        let placement = Placement { names: vec!["cpu".into()], dense: ActorId(0), experts: vec![ActorId(0)] };
+        let placement = Placement::single("cpu");
         let engine = Engine::start(Model::open(&file).unwrap(), placement, devices, options).unwrap();
         engine.wait_ready(|_| ()).unwrap();
         Rig { engine, left }

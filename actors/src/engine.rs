@@ -1,7 +1,7 @@
 //! The engine of one box, behind [`Generate`]: a handle to the control plane and the numbers that it shows.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use luce_model::ProgramOptions;
 
 use crate::control::scheduler::{Cancel, Scheduler, Submit};
 use crate::control::supervisor::{AdoptLeader, DrainAll, Shutdown, Supervisor};
+use crate::control::unit::View;
 use crate::control::{Outlet, Shared};
 use crate::leader::{Leader, LeaderMessage, Waiting};
 use crate::plane::WaitPolicy;
@@ -119,7 +120,7 @@ impl Engine {
                 let (vocabulary, options) = (parts.model.config.vocab, parts.options.clone());
                 let supervisor = Supervisor::new(parts, state.clone(), leader.clone(), scheduler.clone()).start();
                 let outlet = Outlet { scheduler: scheduler.clone(), supervisor: supervisor.clone() };
-                let counters = Counters::of(&mailbox);
+                let counters = Counters::of(&leader);
                 let logic = Leader::new(&options, vocabulary, state, outlet);
                 let stop = Box::new(move || drop(leader.try_send(LeaderMessage::Stop)));
                 let run = Box::new(move || logic.run(&mailbox));
@@ -186,11 +187,10 @@ impl Generate for Engine {
     }
 
     fn status(&self) -> Status {
-        let unpoisoned = std::sync::PoisonError::into_inner;
-        let mut status = self.shared.board.lock().unwrap_or_else(unpoisoned).clone();
+        let mut status = self.shared.board.lock().unwrap_or_else(PoisonError::into_inner).clone();
         status.queued = self.shared.queued.load(Ordering::Relaxed) as u32;
-        let units = self.shared.units.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        status.actors = units.iter().map(crate::control::unit::View::status).collect();
+        let units = self.shared.units.lock().unwrap_or_else(PoisonError::into_inner);
+        status.actors = units.iter().map(View::status).collect();
         status
     }
 

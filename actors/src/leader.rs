@@ -255,8 +255,9 @@ impl Leader {
         let spec = BandSpec { id: BandId(self.next_band), lane: LaneId(lane as u16), kind, spans };
         self.next_band += 1;
         self.lanes[lane] = true;
-        if let Err(e) = stage.plane.announce(spec, histories) {
-            self.outlet.plane_failed(stage.generation, e.to_string());
+        if stage.plane.announce(spec, histories).is_err() {
+            // As where the sampler is gone: the unit of the thread that has ended tells the supervisor.
+            self.stage = None;
         }
     }
 

@@ -54,7 +54,6 @@ pub struct PlaneOptions {
 
 /// The running data plane.
 pub struct Plane {
-    config: Arc<ModelConfig>,
     actors: Vec<Sender<Message>>,
     reader: Option<Sender<ReaderMessage>>,
     band_memory: Vec<HostBuffer>,
@@ -193,9 +192,8 @@ impl Plane {
         let (heads, ends) = flume::bounded(lanes + 1);
         let capacity = (wiring.nodes.len() + 2) * lanes + 1;
         let (actors, mailboxes): (Vec<_>, Vec<_>) = devices.iter().map(|_| flume::bounded::<Message>(capacity)).unzip();
-        let (mut starters, mut readers) = (Vec::new(), Vec::new());
-        let reader = match &model.config.engram {
-            None => None,
+        let (reader, reader_starter) = match &model.config.engram {
+            None => (None, None),
             Some(engram) => {
                 let node = |e: u16| wiring.nodes.iter().position(|n| n.engram == Some(e)).unwrap_or(0);
                 let tables = (0u16..).zip(&engram.layers).map(|(e, &layer)| (layer, NodeId(node(e) as u32))).collect();
@@ -220,15 +218,15 @@ impl Plane {
                     tap: tap.clone(),
                 };
                 let (sender, mailbox) = flume::bounded(lanes + 1);
-                let counters = Counters::of(&mailbox);
+                let counters = Counters::of(&sender);
                 let (run, name) = (Box::new(move || reader.run(&mailbox)), "reader".into());
                 // A bound above the lanes leaves room for this even when all lanes wait.
                 let stop = sender.clone();
                 let stop = Box::new(move || drop(stop.try_send(ReaderMessage::Stop)));
-                readers.push(Starter { name, run, stop, counters });
-                Some(sender)
+                (Some(sender), Some(Starter { name, run, stop, counters }))
             }
         };
+        let mut starters = Vec::new();
         for (a, (mut device, mailbox)) in devices.into_iter().zip(mailboxes).enumerate() {
             let me = ActorId(a as u16);
             let mut segments = Vec::new();
@@ -251,7 +249,7 @@ impl Plane {
                 }
                 segments.push(of_lane);
             }
-            let counters = Counters::of(&mailbox);
+            let counters = Counters::of(&actors[a]);
             let actor = DeviceActor {
                 me,
                 device,
@@ -272,17 +270,16 @@ impl Plane {
         }
         let logits_id = program.lane("logits").expect("every program has logits");
         let logits = slots.host.iter().map(|lane| lane[&logits_id].clone()).collect();
-        starters.append(&mut readers);
+        starters.extend(reader_starter);
         let config = model.config.clone();
         let plane = Plane {
             actors,
             reader,
             band_memory: slots.band_memory,
-            logits: LogitsReader { config: config.clone(), buffers: logits, timelines, spin: wait.spin },
+            logits: LogitsReader { config, buffers: logits, timelines, spin: wait.spin },
             layout,
             classes: program.classes.clone(),
             workers: Vec::new(),
-            config,
         };
         Ok(Built { plane, ends, starters })
     }
@@ -354,7 +351,7 @@ impl Plane {
     /// The reason why the band failed.
     pub fn logits(&self, end: &BandEnd, out: &mut Vec<f32>) -> Result<(), BandFailure> {
         self.logits.wait(end)?;
-        out.resize(end.spec.picks() as usize * self.config.vocab as usize, 0.0);
+        out.resize(end.spec.picks() as usize * self.logits.config.vocab as usize, 0.0);
         exchange::read(&self.logits.buffers[end.spec.lane.index()], 0, bytemuck::cast_slice_mut(out));
         Ok(())
     }

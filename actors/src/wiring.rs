@@ -22,6 +22,11 @@ pub struct Placement {
 }
 
 impl Placement {
+    /// One actor that has every role.
+    pub fn single(name: &str) -> Placement {
+        Placement { names: vec![name.to_owned()], dense: ActorId(0), experts: vec![ActorId(0)] }
+    }
+
     fn actor_of(&self, kind: StageKind) -> ActorId {
         match kind {
             StageKind::Experts { owner } => self.experts[usize::from(owner)],

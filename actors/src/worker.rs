@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use flume::Receiver;
+use flume::{Receiver, Sender};
 
 /// A thread that is ready to be started.
 pub(crate) struct Starter {
@@ -29,10 +29,11 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Over a mailbox.
-    pub(crate) fn of<T: Send + 'static>(mailbox: &Receiver<T>) -> Counters {
-        let mailbox = mailbox.clone();
-        Counters { busy_us: Arc::default(), mailbox: Arc::new(move || mailbox.len()) }
+    /// Over a mailbox. They do not keep it open: who sends to a thread that has ended is told so.
+    pub(crate) fn of<T: Send + 'static>(mailbox: &Sender<T>) -> Counters {
+        let mailbox = mailbox.downgrade();
+        let waiting = move || mailbox.upgrade().map_or(0, |mailbox| mailbox.len());
+        Counters { busy_us: Arc::default(), mailbox: Arc::new(waiting) }
     }
 
     pub(crate) fn busy(&self) -> u64 {
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     fn starter(run: impl FnOnce() + Send + 'static) -> Starter {
-        let (_, mailbox) = flume::bounded::<()>(1);
+        let (mailbox, _) = flume::bounded::<()>(1);
         let (run, stop) = (Box::new(run), Box::new(|| ()));
         Starter { name: "test".into(), run, stop, counters: Counters::of(&mailbox) }
     }
@@ -111,6 +112,16 @@ mod tests {
         let why = ended.recv_timeout(Duration::from_secs(10)).unwrap();
         assert!(why.unwrap().contains("out of luck"));
         worker.join(Duration::from_secs(10)).unwrap();
+    }
+
+    #[test]
+    fn counters_see_what_waits_and_do_not_keep_a_dead_mailbox_open() {
+        let (sender, receiver) = flume::bounded(2);
+        let counters = Counters::of(&sender);
+        sender.send(()).unwrap();
+        assert_eq!((counters.mailbox)(), 1);
+        drop(receiver);
+        assert!(sender.send(()).is_err());
     }
 
     #[test]

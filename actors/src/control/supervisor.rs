@@ -1,7 +1,7 @@
 //! The supervisor actor: loads the data plane, starts its units in order, stops them in reverse, and after a failure does
 //! so again with new devices.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use actix::{
@@ -10,13 +10,13 @@ use actix::{
 use flume::Sender;
 use luce_core::Lifecycle;
 
+use super::Shared;
 use super::scheduler::{Refuse, Scheduler};
-use super::unit::{self, Unit};
-use super::{Shared, unit::View};
+use super::unit::{self, Unit, View};
 use crate::engine::{Parts, chain};
 use crate::leader::{LeaderMessage, Stage};
 use crate::runtime::Built;
-use crate::sampler::Sampler;
+use crate::sampler::{Order, Sampler};
 use crate::worker::{Counters, Starter};
 use crate::{ActorInfo, Plane, PlaneOptions};
 
@@ -68,15 +68,13 @@ impl Supervisor {
     fn load(&mut self, ctx: &mut Context<Supervisor>) {
         let (parts, shared, me, generation) = (self.parts.clone(), self.shared.clone(), ctx.address(), self.generation);
         let load = move || {
-            let devices = match (parts.devices)() {
-                Ok(devices) => devices,
-                Err(why) => return drop(me.try_send(Loaded { generation, result: Err(why) })),
-            };
             let mut progress = |share| shared.set(Lifecycle::Loading(share));
             let options = PlaneOptions { lanes: parts.options.lanes(), wait: parts.options.wait, tap: None };
-            let built =
-                Plane::build(&parts.model, &parts.placement, devices, parts.options.program, options, &mut progress);
-            let result = built.map(Box::new).map_err(|e| chain(&e));
+            let result = (parts.devices)().and_then(|devices| {
+                let program = parts.options.program;
+                let built = Plane::build(&parts.model, &parts.placement, devices, program, options, &mut progress);
+                built.map(Box::new).map_err(|e| chain(&e))
+            });
             // Nobody listens where the engine was stopped meanwhile.
             drop(me.try_send(Loaded { generation, result }));
         };
@@ -106,7 +104,7 @@ impl Supervisor {
         let slots = self.parts.options.program.slots as usize;
         let (orders, mailbox) = flume::bounded(4 * slots + 16);
         let (answers, sampled) = flume::bounded(self.parts.options.lanes() + 1);
-        let counters = Counters::of(&mailbox);
+        let counters = Counters::of(&orders);
         let sampler = Sampler {
             orders: mailbox,
             ends,
@@ -116,20 +114,18 @@ impl Supervisor {
             busy_us: counters.busy_us.clone(),
         };
         let stop = orders.clone();
-        let stop = Box::new(move || drop(stop.try_send(crate::sampler::Order::Stop)));
+        let stop = Box::new(move || drop(stop.try_send(Order::Stop)));
         starters.push(Starter { name: "sampler".into(), run: Box::new(move || sampler.run()), stop, counters });
         let mut views = Vec::new();
         for (i, starter) in starters.into_iter().enumerate() {
             let info = self.parts.options.actors.get(i).cloned();
             let info = info.unwrap_or_else(|| ActorInfo::internal(&starter.name));
-            let (unit, view) = Unit::new(starter, info, ctx.address(), self.generation);
-            let unit = unit.start();
-            unit.do_start();
+            let (unit, view) = Unit::begin(starter, info, ctx.address(), self.generation);
             self.units.push(unit);
             views.push(view);
         }
         views.extend(self.leader_unit.as_ref().map(|(_, view)| view.clone()));
-        *self.shared.units.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = views;
+        *self.shared.units.lock().unwrap_or_else(PoisonError::into_inner) = views;
         let stage = Stage { plane, orders, sampled, generation: self.generation };
         self.tell(LeaderMessage::Plane(Box::new(stage)));
         self.shared.set(Lifecycle::Ready);
@@ -146,17 +142,6 @@ impl Supervisor {
             }
             result
         }
-    }
-}
-
-trait DoStart {
-    fn do_start(&self);
-}
-
-impl DoStart for Addr<Unit> {
-    /// Its mailbox is empty: it was made a moment ago.
-    fn do_start(&self) {
-        self.try_send(unit::Start).expect("a new actor's mailbox has room");
     }
 }
 
@@ -205,10 +190,7 @@ impl Handler<AdoptLeader> for Supervisor {
 
     fn handle(&mut self, AdoptLeader(starter): AdoptLeader, ctx: &mut Self::Context) {
         // The leader belongs to every plane: its end is a failure of the one that is there, whichever it is.
-        let (unit, view) = Unit::new(starter, ActorInfo::internal("leader"), ctx.address(), u64::MAX);
-        let unit = unit.start();
-        unit.do_start();
-        self.leader_unit = Some((unit, view));
+        self.leader_unit = Some(Unit::begin(starter, ActorInfo::internal("leader"), ctx.address(), u64::MAX));
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use actix::{Actor, AsyncContext, Context, Handler, Message, ResponseFuture};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, ResponseFuture};
 use luce_core::ActorStatus;
 
 use super::supervisor::{PlaneFailed, Supervisor};
@@ -47,24 +47,25 @@ pub(crate) struct Unit {
     view: View,
     starter: Option<Starter>,
     worker: Option<Worker>,
-    supervisor: actix::Addr<Supervisor>,
+    supervisor: Addr<Supervisor>,
     /// Of the plane that it belongs to.
     generation: u64,
     stopping: bool,
 }
 
 impl Unit {
-    pub(crate) fn new(
+    /// Starts a unit and its thread.
+    pub(crate) fn begin(
         starter: Starter,
         info: ActorInfo,
-        supervisor: actix::Addr<Supervisor>,
+        supervisor: Addr<Supervisor>,
         generation: u64,
-    ) -> (Unit, View) {
+    ) -> (Addr<Unit>, View) {
         let state = Arc::new(Mutex::new("starting".to_owned()));
         let view = View { name: starter.name.clone(), info, state, counters: starter.counters.clone() };
-        let unit =
-            Unit { view: view.clone(), starter: Some(starter), worker: None, supervisor, generation, stopping: false };
-        (unit, view)
+        let (starter, worker) = (Some(starter), None);
+        let unit = Unit { view: view.clone(), starter, worker, supervisor, generation, stopping: false };
+        (unit.start(), view)
     }
 
     fn fail(&self, why: String) {
@@ -78,12 +79,21 @@ impl Unit {
 
 impl Actor for Unit {
     type Context = Context<Self>;
-}
 
-/// Start the thread.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub(crate) struct Start;
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let Some(starter) = self.starter.take() else { return };
+        let me = ctx.address();
+        // Where nobody listens any more the engine is going down anyway.
+        let ended = move |why| drop(me.try_send(Ended(why)));
+        match Worker::start(starter, ended) {
+            Ok(worker) => {
+                self.worker = Some(worker);
+                self.view.set("running");
+            }
+            Err(why) => self.fail(why),
+        }
+    }
+}
 
 /// No new work will come.
 #[derive(Message)]
@@ -99,24 +109,6 @@ pub(crate) struct Stop;
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Ended(Option<String>);
-
-impl Handler<Start> for Unit {
-    type Result = ();
-
-    fn handle(&mut self, _: Start, ctx: &mut Self::Context) {
-        let Some(starter) = self.starter.take() else { return };
-        let me = ctx.address();
-        // Where nobody listens any more the engine is going down anyway.
-        let ended = move |why| drop(me.try_send(Ended(why)));
-        match Worker::start(starter, ended) {
-            Ok(worker) => {
-                self.worker = Some(worker);
-                self.view.set("running");
-            }
-            Err(why) => self.fail(why),
-        }
-    }
-}
 
 impl Handler<Drain> for Unit {
     type Result = ();

@@ -61,20 +61,32 @@ pub struct WaitPolicy {
 }
 
 impl WaitPolicy {
-    /// Next message: spins while `busy`, then parks. `None` when every sender is gone.
-    pub(crate) fn receive<T>(self, from: &Receiver<T>, busy: bool) -> Option<T> {
-        if busy {
-            let start = Instant::now();
-            loop {
-                match from.try_recv() {
-                    Ok(message) => return Some(message),
-                    Err(flume::TryRecvError::Disconnected) => return None,
-                    Err(flume::TryRecvError::Empty) if start.elapsed() < self.spin => std::hint::spin_loop(),
-                    Err(flume::TryRecvError::Empty) => break,
-                }
+    /// Watches for what `poll` may give, for the time of the policy.
+    pub(crate) fn watch<T>(self, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
+        let start = Instant::now();
+        loop {
+            match poll() {
+                None if start.elapsed() < self.spin => std::hint::spin_loop(),
+                found => return found,
             }
         }
+    }
+
+    /// Next message: spins while `busy`, then parks. `None` when every sender is gone.
+    pub(crate) fn receive<T>(self, from: &Receiver<T>, busy: bool) -> Option<T> {
+        if busy && let Some(message) = self.watch(|| settled(from)) {
+            return message;
+        }
         from.recv().ok()
+    }
+}
+
+/// What a mailbox gives at once: a message, that every sender is gone (`Some(None)`), or nothing.
+pub(crate) fn settled<T>(from: &Receiver<T>) -> Option<Option<T>> {
+    match from.try_recv() {
+        Ok(message) => Some(Some(message)),
+        Err(flume::TryRecvError::Disconnected) => Some(None),
+        Err(flume::TryRecvError::Empty) => None,
     }
 }
 

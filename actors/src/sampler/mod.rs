@@ -16,7 +16,7 @@ use luce_core::{BandSpec, SequenceId};
 
 pub use state::{Choice, SamplerState};
 
-use crate::plane::{BandEnd, WaitPolicy};
+use crate::plane::{BandEnd, WaitPolicy, settled};
 use crate::runtime::{BandFailure, LogitsReader};
 
 /// What the leader tells the sampler.
@@ -88,15 +88,8 @@ impl Sampler {
     }
 
     fn next(&self, busy: bool) -> Next {
-        if busy {
-            let began = Instant::now();
-            while began.elapsed() < self.wait.spin {
-                match self.ends.try_recv() {
-                    Ok(end) => return Next::End(end),
-                    Err(flume::TryRecvError::Disconnected) => return Next::Gone,
-                    Err(flume::TryRecvError::Empty) => std::hint::spin_loop(),
-                }
-            }
+        if busy && let Some(end) = self.wait.watch(|| settled(&self.ends)) {
+            return end.map_or(Next::Gone, Next::End);
         }
         Selector::new()
             .recv(&self.ends, |end| end.map_or(Next::Gone, Next::End))

@@ -51,7 +51,7 @@ impl SamplerState {
     /// # Errors
     /// Why nothing can be chosen: every logit is NaN, or the constraint allows nothing.
     pub fn choose(&mut self, logits: &mut [f32], position: u32) -> Result<Choice, String> {
-        let wanted = self.logprobs.map(|top| (top, log_softmax(logits, top)));
+        let unchanged = self.logprobs.map(|top| (logits.to_vec(), top));
         for &(token, bias) in &self.sampling.logit_bias {
             if let Some(l) = logits.get_mut(token.index()) {
                 *l += bias;
@@ -66,7 +66,7 @@ impl SamplerState {
         if let Some(constraint) = &mut self.constraint {
             constraint.accept(TokenId(token))?;
         }
-        let logprobs = wanted.map(|(_, of)| Box::new(of(token)));
+        let logprobs = unchanged.map(|(logits, top)| Box::new(log_softmax(&logits, token, top)));
         Ok(Choice { token: TokenId(token), logprobs })
     }
 
@@ -154,8 +154,8 @@ fn greedy(logits: &[f32]) -> Option<u32> {
     best.map(|b| b.0)
 }
 
-/// Prepares the log-probabilities of a token and of the `top` best from unchanged logits.
-fn log_softmax(logits: &[f32], top: u32) -> impl FnOnce(u32) -> Logprobs + use<> {
+/// The log-probabilities of a token and of the `top` best.
+fn log_softmax(logits: &[f32], token: u32, top: u32) -> Logprobs {
     let best = logits.iter().copied().filter(|l| !l.is_nan()).fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().filter(|l| !l.is_nan()).map(|&l| libm::exp(f64::from(l - best))).sum();
     let log_sum = f64::from(best) + libm::log(sum);
@@ -169,7 +169,7 @@ fn log_softmax(logits: &[f32], top: u32) -> impl FnOnce(u32) -> Logprobs + use<>
     order.truncate(top);
     order.sort_unstable_by(better);
     let top = order.into_iter().map(|i| (TokenId(i), all[i as usize])).collect();
-    move |token| Logprobs { chosen: all[token as usize], top }
+    Logprobs { chosen: all[token as usize], top }
 }
 
 /// A number in [0, 1) from 53 bits of a splitmix64 finaliser over seed and position.
